@@ -1,0 +1,164 @@
+"""Typed configuration: pydantic models to and from YAML, dotted overrides, unknown keys refused with the nearest valid one."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from saccade.errors import SaccadeError, UsageError, did_you_mean
+
+
+class Config(BaseModel):
+    """The base of every part's settings: frozen, typed, and without room for a misspelt key.
+
+    The docstring under a field is its help text. YAML and the command line write keys with hyphens or underscores.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), validate_default=True
+    )
+
+
+C = TypeVar("C", bound=Config)
+
+
+def build(kind: type[C], values: Mapping[str, Any], *, where: str) -> C:
+    """A config from plain data; every fault becomes one error that names the key and the nearest valid one."""
+    try:
+        return kind.model_validate(underscored(values))
+    except ValidationError as error:
+        raise explain(kind, error, where) from None
+
+
+def underscored(values: Any) -> Any:
+    """The same plain data with `learning-rate` written as `learning_rate`."""
+    if isinstance(values, Mapping):
+        return {str(key).replace("-", "_"): underscored(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [underscored(value) for value in values]
+    return values
+
+
+def explain(kind: type[BaseModel], error: ValidationError, where: str) -> SaccadeError:
+    """The first faults of a validation, in a person's words."""
+    lines: list[str] = []
+    advice: str | None = None
+    for fault in error.errors()[:5]:
+        path = [str(part) for part in fault["loc"]]
+        dotted = hyphenated(".".join(path))
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"unknown setting '{dotted}'")
+            if advice is None:
+                advice = did_you_mean(path[-1].replace("_", "-"), siblings(kind, path))
+        elif fault["type"] == "missing":
+            lines.append(f"setting '{dotted}' is missing")
+        else:
+            message = fault["msg"].removeprefix("Value error, ")
+            lines.append(f"setting '{dotted}' cannot be {fault['input']!r}: {message}" if dotted else message)
+    return SaccadeError("; ".join(lines), where=where, do=advice)
+
+
+def siblings(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """The valid names beside the last part of a path."""
+    for part in path[:-1]:
+        nested = kind.model_fields.get(part)
+        inner = nested and config_type(nested.annotation)
+        if not inner:
+            break
+        kind = inner
+    return [hyphenated(name) for name in kind.model_fields]
+
+
+def config_type(annotation: Any) -> type[Config] | None:
+    """The config class inside an annotation such as `DataConfig` or `DataConfig | None`."""
+    for candidate in (annotation, *typing.get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, Config):
+            return candidate
+    return None
+
+
+def hyphenated(name: str) -> str:
+    """A key as people write it."""
+    return name.replace("_", "-")
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file, read with the safe loader."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise SaccadeError(f"cannot be read: {reason}", where=str(path), do="name an existing YAML recipe") from None
+    try:
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}, line {mark.line + 1}" if mark else str(path)
+        problem = getattr(error, "problem", None) or str(error)
+        raise SaccadeError(f"is not YAML: {problem}", where=where, do="a recipe is a YAML mapping") from None
+    if not isinstance(values, dict):
+        raise SaccadeError("holds no settings", where=str(path), do="a recipe is a YAML mapping of model, data, training …")
+    return underscored(values)  # type: ignore[no-any-return]
+
+
+def write_yaml(config: Config, path: str | Path) -> None:
+    """Write every resolved setting; reading the file gives an equal config."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
+    """`--training.learning-rate 7e-4 --model.norm=pre` as a nested mapping of strings.
+
+    A bare `--data.joint` means true. Values stay strings: the typed config converts them, or says why it cannot.
+    """
+    nested: dict[str, Any] = {}
+    pending = list(arguments)
+    while pending:
+        argument = pending.pop(0)
+        if not argument.startswith("--") or len(argument) < 3:
+            raise UsageError(f"unexpected argument '{argument}'", do="options start with --; see --help")
+        key, equals, value = argument[2:].partition("=")
+        if not equals:
+            value = pending.pop(0) if pending and not pending[0].startswith("--") else "true"
+        insert(nested, key, value)
+    return nested
+
+
+def insert(nested: dict[str, Any], dotted: str, value: Any) -> None:
+    """Put one dotted key into a nested mapping."""
+    parts = dotted.replace("-", "_").split(".")
+    for part in parts[:-1]:
+        inner = nested.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"'{part}' is both a value and a group in '--{dotted}'")
+        nested = inner
+    nested[parts[-1]] = value
+
+
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` on top, group by group."""
+    result = dict(base)
+    for key, value in changes.items():
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def describe(kind: type[Config], prefix: str = "") -> list[tuple[str, str, str]]:
+    """(dotted option, default, help) of every setting: what `--help` prints."""
+    rows: list[tuple[str, str, str]] = []
+    for name, info in kind.model_fields.items():
+        inner = config_type(info.annotation)
+        dotted = f"{prefix}{hyphenated(name)}"
+        if inner:
+            rows += describe(inner, f"{dotted}.")
+        else:
+            default = "" if info.is_required() else str(info.get_default(call_default_factory=True))
+            rows.append((dotted, default, " ".join((info.description or "").split())))
+    return rows

@@ -1,0 +1,1 @@
+"""Starting processes and summing over them; models and layers know nothing of it."""

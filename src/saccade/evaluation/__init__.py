@@ -1,0 +1,1 @@
+"""Scores of outputs against references, comparison of systems, plots."""

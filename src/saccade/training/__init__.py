@@ -1,0 +1,1 @@
+"""Objectives, schedules, the one loop, and the record of a run."""
