@@ -1,4 +1,4 @@
-"""Typed configuration: pydantic models to and from YAML, dotted overrides, unknown keys refused with the nearest valid one."""
+"""Typed configuration: to and from YAML, dotted overrides, unknown keys refused with the nearest valid one."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         problem = getattr(error, "problem", None) or str(error)
         raise SaccadeError(f"is not YAML: {problem}", where=where, do="a recipe is a YAML mapping") from None
     if not isinstance(values, dict):
-        raise SaccadeError("holds no settings", where=str(path), do="a recipe is a YAML mapping of model, data, training …")
+        raise SaccadeError(
+            "holds no settings", where=str(path), do="a recipe is a YAML mapping of model, data, training …"
+        )
     return underscored(values)  # type: ignore[no-any-return]
 
 

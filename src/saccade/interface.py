@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -23,6 +23,15 @@ class Symbols:
     begin: int = 1
     end: int = 2
     unknown: int = 3
+
+
+@dataclass(frozen=True)
+class VocabularySizes:
+    """How many ids each side has, and whether they are the same ids."""
+
+    source: int
+    target: int
+    joint: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,11 +110,17 @@ class Decodes(Protocol):
 class Translates(Encodes, Decodes, Protocol):
     """Both: what a sequence-to-sequence model is."""
 
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """What an optimizer updates."""
+        ...
 
-    def train(self, mode: bool = True) -> Any: ...
+    def train(self, mode: bool = True) -> Any:
+        """Switch dropout and the like on."""
+        ...
 
-    def eval(self) -> Any: ...
+    def eval(self) -> Any:
+        """Switch them off."""
+        ...
 
 
 S = TypeVar("S")
@@ -129,5 +144,4 @@ def select(state: S, rows: Tensor) -> S:
         result = dataclasses.replace(state, **changes)
     else:
         raise TypeError(f"a state holds tensors in tuples, lists, dicts and dataclasses, not {type(state).__name__}")
-    return result
-
+    return cast(S, result)

@@ -1,0 +1,272 @@
+"""Training of unigram subword vocabularies (Kudo 2018, "Subword Regularization", section 3.2).
+
+The tokenizers library has a trainer too, but its result depends on the order of a hash map and on threads: two runs on
+one text give two vocabularies. This one gives the same vocabulary every time.
+
+Words are laid end to end in one string of characters. An *edge* is a piece over some of them: `edges[n - 1, p]` is the
+piece of length n that starts at position p, or `NONE`. All words are walked through their lattices in step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+LONGEST_PIECE = 16
+MOST_SEEDS = 1_000_000
+SHRINK = 0.75  # the share of pieces that survives a round of pruning
+SPARE = 1.1  # pruning stops at this multiple of the size; the last cut goes by probability
+EM_STEPS = 2
+LEAST_EXPECTED = 0.5  # pieces expected less often than this are dropped after an EM step
+NONE = -1  # indexes the last element, which holds the score of "no such piece"
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class ScoredPiece(NamedTuple):
+    """A piece and its log probability."""
+
+    piece: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Stretches of the string, longest first: the words with how often they occur, or the pieces."""
+
+    starts: Integers
+    lengths: Integers
+    counts: Floats
+
+    @property
+    def nodes(self) -> Integers:
+        """Where each span's lattice begins in an array that has length + 1 nodes a span."""
+        return np.cumsum(self.lengths + 1) - (self.lengths + 1)
+
+    def reaching(self, length: int) -> int:
+        """How many spans have at least this length; they come first."""
+        return int(np.searchsorted(-self.lengths, -length, side="right"))
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The candidates of one round; the first `required` ones are the alphabet and stay."""
+
+    starts: Integers  # where the piece occurs for the first time
+    lengths: Integers
+    scores: Floats  # log probabilities
+    edges: NDArray[np.int32]  # (LONGEST_PIECE, characters)
+    required: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def keep(self, kept: NDArray[np.bool_]) -> Pieces:
+        """Only the kept candidates."""
+        renamed = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE).astype(np.int32)
+        return Pieces(
+            self.starts[kept], self.lengths[kept], self.scores[kept], renamed[self.edges], required=self.required
+        )
+
+
+def train_unigram(words: Mapping[str, int], size: int) -> list[ScoredPiece]:
+    """At most `size` pieces that explain the counted words best, the likeliest first."""
+    words = within_alphabet(words, size)
+    ordered = sorted(words, key=lambda word: (-len(word), word))
+    string = "".join(ordered)
+    lengths = np.array([len(word) for word in ordered], dtype=np.int64)
+    spans = Spans(np.cumsum(lengths) - lengths, lengths, np.array([words[word] for word in ordered], dtype=np.float64))
+    pieces = seed(string, spans)
+    goal = int(SPARE * size)
+    while True:
+        for _ in range(EM_STEPS):
+            pieces = improve(spans, pieces)
+        if len(pieces) <= goal:
+            break
+        pieces = pieces.keep(worth_keeping(spans, pieces, max(goal, int(SHRINK * len(pieces)))))
+    texts = [string[start : start + length] for start, length in zip(pieces.starts, pieces.lengths, strict=True)]
+    scored = [ScoredPiece(text, float(score)) for text, score in zip(texts, pieces.scores, strict=True)]
+    alphabet, others = scored[: pieces.required], scored[pieces.required :]
+    best = sorted(others, key=likeliest_first)[: size - len(alphabet)]
+    return sorted([*alphabet, *best], key=likeliest_first)
+
+
+def likeliest_first(entry: ScoredPiece) -> tuple[float, str]:
+    """The sorting key of a vocabulary."""
+    return -entry.score, entry.piece
+
+
+def within_alphabet(words: Mapping[str, int], size: int) -> Mapping[str, int]:
+    """The words, cut at all but the `size` most frequent characters; those others stay unknown."""
+    characters: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word:
+            characters[character] += count
+    rare = sorted(characters, key=lambda character: (-characters[character], character))[size:]
+    if not rare:
+        return words
+    cut = re.compile(f"[{re.escape(''.join(rare))}]")
+    parts: Counter[str] = Counter()
+    for word, count in words.items():
+        for part in filter(None, cut.split(word)):
+            parts[part] += count
+    return parts
+
+
+def seed(string: str, spans: Spans) -> Pieces:
+    """The alphabet and all repeated substrings of words, scored by the characters they cover."""
+    characters = np.frombuffer(string.encode("utf-32-le"), dtype=np.uint32)
+    to_end = np.repeat(spans.starts + spans.lengths, spans.lengths) - np.arange(len(string))
+    weights = np.repeat(spans.counts, spans.lengths)
+    alphabet, letters = np.unique(characters, return_inverse=True)
+    edges = np.full((LONGEST_PIECE, len(string)), NONE, dtype=np.int32)
+    starts: list[Integers] = []
+    frequencies: list[Floats] = []
+    positions = np.arange(len(string))
+    names = letters.astype(np.int64)
+    for length in range(1, LONGEST_PIECE + 1):
+        if length > 1:  # a substring repeats only if the one without its last character does
+            longer = to_end[positions] >= length
+            positions, names = positions[longer], names[longer]
+            names = names * len(alphabet) + letters[positions + length - 1]
+        if not len(positions):
+            break
+        _, first, names = np.unique(names, return_index=True, return_inverse=True)
+        frequency: Floats = np.bincount(names, weights=weights[positions]).astype(np.float64, copy=False)
+        repeated = (frequency >= 2) | (length == 1)
+        offset = sum(map(len, starts))
+        starts.append(positions[first][repeated])
+        frequencies.append(frequency[repeated])
+        survives = repeated[names]
+        positions, names = positions[survives], (np.cumsum(repeated) - 1)[names[survives]]
+        edges[length - 1, positions] = offset + names
+    lengths = np.repeat(np.arange(1, len(starts) + 1), [len(found) for found in starts])
+    covered = np.concatenate(frequencies) * lengths
+    kept = np.zeros(len(covered), dtype=bool)
+    kept[np.argsort(-covered, kind="stable")[:MOST_SEEDS]] = True
+    kept[: len(alphabet)] = True
+    scores = np.log(covered) - np.log(covered[kept].sum())
+    return Pieces(np.concatenate(starts), lengths, scores, edges, required=len(alphabet)).keep(kept)
+
+
+def improve(spans: Spans, pieces: Pieces) -> Pieces:
+    """One step of expectation maximisation; pieces that are hardly expected go."""
+    expected = expected_counts(spans, pieces)
+    kept = expected >= LEAST_EXPECTED
+    kept[: pieces.required] = True
+    floored = np.maximum(expected[kept], LEAST_EXPECTED)
+    return replace(pieces.keep(kept), scores=digamma(floored) - digamma(floored.sum(keepdims=True)))
+
+
+def expected_counts(spans: Spans, pieces: Pieces) -> Floats:
+    """How often each piece is expected over all segmentations of all words: the forward-backward algorithm."""
+    edges, scores = pieces.edges, pieces.scores
+    with_none = np.append(scores, -np.inf)
+    nodes = spans.nodes
+    forward = np.full(int((spans.lengths + 1).sum()), -np.inf)
+    backward = forward.copy()
+    forward[nodes] = 0.0
+    backward[nodes + spans.lengths] = 0.0
+    longest = int(spans.lengths.max())
+    for end in range(1, longest + 1):
+        some = slice(0, spans.reaching(end))
+        paths = [
+            forward[nodes[some] + end - length] + with_none[edges[length - 1, spans.starts[some] + end - length]]
+            for length in range(1, min(LONGEST_PIECE, end) + 1)
+        ]
+        forward[nodes[some] + end] = np.logaddexp.reduce(paths, axis=0)
+    for remaining in range(1, longest + 1):
+        some = slice(0, spans.reaching(remaining))
+        node = nodes[some] + spans.lengths[some] - remaining
+        start = spans.starts[some] + spans.lengths[some] - remaining
+        paths = [
+            backward[node + length] + with_none[edges[length - 1, start]]
+            for length in range(1, min(LONGEST_PIECE, remaining) + 1)
+        ]
+        backward[node] = np.logaddexp.reduce(paths, axis=0)
+    # From here on every position at once: its span, its node, and the likelihood of its whole word.
+    node = np.arange(len(edges[0])) + np.repeat(np.arange(len(nodes)), spans.lengths)
+    whole = np.repeat(forward[nodes + spans.lengths], spans.lengths)
+    counts = np.repeat(spans.counts, spans.lengths)
+    expected = np.zeros(len(scores))
+    for length in range(1, LONGEST_PIECE + 1):
+        (here,) = np.nonzero(edges[length - 1] != NONE)
+        piece = edges[length - 1, here]
+        share = np.exp(forward[node[here]] + scores[piece] + backward[node[here] + length] - whole[here])
+        expected += np.bincount(piece, weights=share * counts[here], minlength=len(scores))
+    return expected
+
+
+class Walk(NamedTuple):
+    """One piece of the best segmentation of each span that has one more."""
+
+    spans: Integers
+    pieces: NDArray[np.int32]
+
+
+def best_segmentations(spans: Spans, pieces: Pieces, *, divided: bool = False) -> Iterator[Walk]:
+    """The Viterbi algorithm, then the best pieces from the last to the first; if `divided`, at least two a span."""
+    edges = pieces.edges
+    with_none = np.append(pieces.scores, -np.inf)
+    nodes = spans.nodes
+    best = np.full(int((spans.lengths + 1).sum()), -np.inf)
+    best[nodes] = 0.0
+    steps = np.zeros(len(best), dtype=np.int64)  # the length of the last piece on the best path to each node
+    for end in range(1, int(spans.lengths.max(initial=0)) + 1):
+        some = slice(0, spans.reaching(end))
+        paths = np.stack(
+            [
+                best[nodes[some] + end - length] + with_none[edges[length - 1, spans.starts[some] + end - length]]
+                for length in range(1, min(LONGEST_PIECE, end) + 1)
+            ]
+        )
+        if divided and end <= LONGEST_PIECE:
+            paths[-1, spans.lengths[some] == end] = -np.inf
+        choice = np.argmax(paths, axis=0)
+        steps[nodes[some] + end] = choice + 1
+        best[nodes[some] + end] = paths[choice, np.arange(len(choice))]
+    ends = spans.lengths.copy()
+    unfinished = np.arange(len(ends))
+    while len(unfinished):
+        step = steps[nodes[unfinished] + ends[unfinished]]
+        ends[unfinished] -= step
+        yield Walk(unfinished, edges[step - 1, spans.starts[unfinished] + ends[unfinished]])
+        unfinished = unfinished[ends[unfinished] > 0]
+
+
+def worth_keeping(spans: Spans, pieces: Pieces, goal: int) -> NDArray[np.bool_]:
+    """The `goal` pieces, alphabet included, without which the text would become least likely."""
+    frequency = np.zeros(len(pieces))
+    for walk in best_segmentations(spans, pieces):
+        frequency += np.bincount(walk.pieces, weights=spans.counts[walk.spans], minlength=len(pieces))
+    total = frequency.sum()
+    (used,) = np.nonzero((frequency > 0) & (pieces.lengths > 1))
+    used = used[np.argsort(-pieces.lengths[used], kind="stable")]
+    own = Spans(pieces.starts[used], pieces.lengths[used], frequency[used])
+    # Without a piece, its occurrences go to the pieces of its best other segmentation.
+    parts = np.zeros(len(used))
+    likelihood = np.zeros(len(used))
+    for walk in best_segmentations(own, pieces, divided=True):
+        likelihood[walk.spans] += np.log(frequency[walk.pieces] + own.counts[walk.spans])
+        parts[walk.spans] += 1
+    likelihood -= parts * np.log(total + own.counts * (parts - 1))
+    loss = own.counts * (np.log(own.counts) - np.log(total) - likelihood)
+
+    kept = np.zeros(len(pieces), dtype=bool)
+    kept[: pieces.required] = True
+    kept[used[np.argsort(-loss, kind="stable")[: goal - pieces.required]]] = True
+    return kept
+
+
+def digamma(values: Floats) -> Floats:
+    """The derivative of log gamma: with it, EM favours few pieces (Liang and Klein 2007)."""
+    result: Floats = torch.digamma(torch.from_numpy(values)).numpy()
+    return result

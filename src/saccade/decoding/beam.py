@@ -1,0 +1,248 @@
+"""Beam search: the K most probable hypotheses of each sentence live side by side.
+
+Each step takes the 2K best continuations of a sentence. Those that end are scored, and kept if they are among its n
+best; the K best others live on, ranked by log-probability: they have one length, and their coverage is not complete.
+A sentence leaves the batch when nothing that lives could still beat what it has found, or at its maximum length.
+
+Shapes: B sentences still searched, W ≤ K live hypotheses of each, N = B·W rows of the model, C ≤ 2K candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.constraints import Constraints, allow
+from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis, ranked
+from saccade.decoding.penalties import coverage_penalty, length_penalty
+from saccade.errors import SaccadeError
+from saccade.interface import Attention, Decodes, Memory, Step, Symbols, select
+
+
+class Live(NamedTuple):
+    """The live hypotheses: N rows, those of one sentence together."""
+
+    tokens: Tensor  # (N, t) begin first
+    token_log_probabilities: Tensor  # (N, t) 0 for begin
+    log_probability: Tensor  # (N,) -inf for a row that only fills up its sentence's W
+    coverage: Tensor | None  # (N, S) the attention that each source position has received; None: nobody asks
+    state: Any
+    memory: Memory
+
+
+class Sentences(NamedTuple):
+    """The sentences still searched; batch-first, so that `select` drops those that are done."""
+
+    row: Tensor  # (B,) their numbers in the batch
+    constraints: Constraints
+    best: Tensor  # (B, nbest) scores of the best finished hypotheses, falling, -inf where there is none yet
+
+
+class Candidates(NamedTuple):
+    """Continuations of live hypotheses, most probable first; those at -inf are none."""
+
+    parent: Tensor  # (B, C) the live row that is continued, 0 … N-1
+    token: Tensor  # (B, C)
+    token_log_probability: Tensor  # (B, C)
+    log_probability: Tensor  # (B, C) of the whole hypothesis
+
+
+def beam_search(
+    model: Decodes,
+    memory: Memory,
+    constraints: Constraints,
+    config: DecodingConfig,
+    symbols: Symbols,
+    *,
+    early_stop: bool = True,
+) -> list[list[Hypothesis]]:
+    """For each row of the memory its `nbest` hypotheses, best first; fewer if no more are possible.
+
+    `early_stop` never changes the result; without it every sentence runs to its maximum length. A beam of 1 is not
+    greedy search: it goes on after its first end for as long as a longer hypothesis could score better.
+    """
+    live = begin(model, memory, config, symbols)
+    sentences = all_sentences(constraints, config)
+    found: list[list[Hypothesis]] = [[] for _ in sentences.row]
+    for length in range(1, int(constraints.limits.max()) + 1):
+        step = model.step(live.tokens[:, -1], live.state, live.memory, record=live.coverage is not None)
+        live = look(live, step)
+        candidates = expand(live, model.logits(step.output), sentences.constraints, config, symbols)  # (B, C)
+        ended = ending(candidates, symbols)
+        going = continuing(candidates, config, symbols)
+
+        scores = penalised(ended, live, length, config)  # (B, C)
+        sentences = sentences._replace(best=torch.cat([sentences.best, scores], dim=1).topk(config.nbest).values)
+        collect(found, ended, scores, scores >= sentences.best[:, -1:], live, sentences, finished=True)
+
+        at_limit = sentences.constraints.limits == length  # (B,)
+        if at_limit.any():
+            has_room = sentences.best[:, -1].isneginf()  # (B,)
+            scores = penalised(going, live, length, config)
+            collect(found, going, scores, (at_limit & has_room)[:, None], live, sentences, finished=False)
+
+        done = at_limit | decided(going, sentences, config) if early_stop else at_limit
+        kept = (~done).nonzero().squeeze(1)
+        if len(kept) == 0:
+            break
+        live = advance(live, going, kept)
+        sentences = select(sentences, kept)
+    return [ranked(hypotheses)[: config.nbest] or [IMPOSSIBLE] for hypotheses in found]
+
+
+def begin(model: Decodes, memory: Memory, config: DecodingConfig, symbols: Symbols) -> Live:
+    """One empty hypothesis for each sentence; the beams widen with the first step."""
+    tokens = torch.full((memory.mask.size(0), 1), symbols.begin, device=memory.mask.device)
+    zeros = torch.zeros_like(tokens, dtype=torch.float32)
+    coverage = torch.zeros_like(memory.mask, dtype=torch.float32) if config.coverage_beta else None
+    return Live(tokens, zeros, zeros.squeeze(1), coverage, model.start(memory), memory)
+
+
+def all_sentences(constraints: Constraints, config: DecodingConfig) -> Sentences:
+    """Every sentence of the batch, with nothing found yet."""
+    count, device = len(constraints.limits), constraints.limits.device
+    best = torch.full((count, config.nbest), -math.inf, device=device)
+    return Sentences(torch.arange(count, device=device), constraints, best)
+
+
+def look(live: Live, step: Step) -> Live:
+    """Take over the model's new state, and add up where it looked."""
+    live = live._replace(state=step.state)
+    if live.coverage is None:
+        return live
+    return live._replace(coverage=live.coverage + cross_attention(step.attention))
+
+
+def cross_attention(attention: Sequence[Attention]) -> Tensor:
+    """Where the last layer that attends to the memory looked in one step, as the mean of its heads: (N, S)."""
+    layers = [record for record in attention if record.kind == "cross"]
+    if not layers:
+        raise SaccadeError(
+            "a coverage penalty needs attention to the input, and this model has none",
+            do="set decoding.coverage-beta to 0",
+        )
+    last = max(layers, key=lambda record: record.layer)
+    return last.weights.float().mean(dim=1).squeeze(1)
+
+
+def expand(
+    live: Live, logits: Tensor, constraints: Constraints, config: DecodingConfig, symbols: Symbols
+) -> Candidates:
+    """The 2K best continuations of each sentence, from logits (N, V)."""
+    sentences, rows = len(constraints.limits), len(logits)
+    position = live.tokens.size(1) - 1
+    prefixes = constraints.prefixes.repeat_interleave(rows // sentences, dim=0)  # (N, P)
+    log_probabilities = logits.log_softmax(dim=-1, dtype=torch.float32)  # (N, V)
+    log_probabilities = allow(log_probabilities, position, prefixes, config, symbols)
+
+    # All 2K may come from one row, and no more than that can: 2K of each row are enough to find those of the sentence.
+    local = log_probabilities.topk(min(2 * config.beam, log_probabilities.size(1)))  # (N, C)
+    total = (live.log_probability[:, None] + local.values).view(sentences, -1)  # (B, W·C)
+    best = total.topk(min(2 * config.beam, total.size(1)))  # (B, C)
+    parent = torch.arange(rows, device=logits.device)[:, None].expand_as(local.indices)  # (N, C)
+    return Candidates(
+        parent=parent.reshape(sentences, -1).gather(1, best.indices),
+        token=local.indices.view(sentences, -1).gather(1, best.indices),
+        token_log_probability=local.values.view(sentences, -1).gather(1, best.indices),
+        log_probability=best.values,
+    )
+
+
+def ending(candidates: Candidates, symbols: Symbols) -> Candidates:
+    """The candidates that end, the others at -inf."""
+    others = candidates.token != symbols.end
+    return candidates._replace(log_probability=candidates.log_probability.masked_fill(others, -math.inf))
+
+
+def continuing(candidates: Candidates, config: DecodingConfig, symbols: Symbols) -> Candidates:
+    """The K best candidates (B, K) that do not end."""
+    log_probability = candidates.log_probability.masked_fill(candidates.token == symbols.end, -math.inf)
+    order = log_probability.argsort(dim=1, descending=True, stable=True)[:, : config.beam]
+    going = candidates._replace(log_probability=log_probability)
+    return Candidates(*(column.gather(1, order) for column in going))
+
+
+def penalised(candidates: Candidates, live: Live, length: int, config: DecodingConfig) -> Tensor:
+    """The scores (B, C) that rank hypotheses of any length: Wu et al. 2016, section 7, equation 14."""
+    penalty = length_penalty(torch.tensor(length), config.length_penalty, config.length_alpha)
+    scores = candidates.log_probability / penalty
+    if live.coverage is None:
+        return scores
+    return scores + coverage_penalty(live.coverage, live.memory.mask, config.coverage_beta)[candidates.parent]
+
+
+def decided(going: Candidates, sentences: Sentences, config: DecodingConfig) -> Tensor:
+    """Whether nothing that lives can enter a sentence's n best any more: (B,).
+
+    A log-probability can only fall and a coverage penalty only lower a score, so the best live hypothesis cannot do
+    better than to reach the maximum length, where the length penalty is most lenient, and lose nothing on the way.
+    """
+    most_lenient = length_penalty(sentences.constraints.limits, config.length_penalty, config.length_alpha)  # (B,)
+    return sentences.best[:, -1] >= going.log_probability[:, 0] / most_lenient
+
+
+def collect(
+    found: list[list[Hypothesis]],
+    candidates: Candidates,
+    scores: Tensor,
+    accepted: Tensor,
+    live: Live,
+    sentences: Sentences,
+    *,
+    finished: bool,
+) -> None:
+    """Add the accepted candidates (B, C), as far as they are possible at all, to what their sentences have found."""
+    accepted = accepted & (candidates.log_probability > -math.inf)
+    sentence = accepted.nonzero()[:, 0]  # (M,)
+    if len(sentence) == 0:
+        return
+    parent = candidates.parent[accepted]  # (M,)
+    tokens = torch.cat([live.tokens[parent, 1:], candidates.token[accepted, None]], dim=1)  # (M, t)
+    token_log_probabilities = torch.cat(
+        [live.token_log_probabilities[parent, 1:], candidates.token_log_probability[accepted, None]], dim=1
+    )
+    for row, symbols, log_probabilities, log_probability, score in zip(
+        sentences.row[sentence].tolist(),
+        tokens.tolist(),
+        token_log_probabilities.tolist(),
+        candidates.log_probability[accepted].tolist(),
+        scores[accepted].tolist(),
+        strict=True,
+    ):
+        found[row].append(
+            Hypothesis(
+                tokens=tuple(symbols[:-1] if finished else symbols),
+                log_probability=log_probability,
+                score=score,
+                token_log_probabilities=tuple(log_probabilities),
+                finished=finished,
+            )
+        )
+
+
+def advance(live: Live, going: Candidates, kept: Tensor) -> Live:
+    """Continue the kept sentences (B',) with their candidates, as the next live hypotheses."""
+    rows, sentences = len(live.tokens), len(going.parent)
+    going = select(going, kept)
+    # While a prefix is forced a sentence has one possible hypothesis: the beam is as wide as the widest sentence needs.
+    width = max(1, int((going.log_probability > -math.inf).sum(dim=1).max()))
+    parent, token, token_log_probability, log_probability = (column[:, :width].flatten() for column in going)  # (N',)
+
+    same_sentences = len(kept) == sentences and len(parent) == rows
+    same_rows = same_sentences and torch.equal(parent, torch.arange(rows, device=parent.device))
+    return Live(
+        tokens=torch.cat([live.tokens[parent], token[:, None]], dim=1),
+        token_log_probabilities=torch.cat(
+            [live.token_log_probabilities[parent], token_log_probability[:, None]], dim=1
+        ),
+        log_probability=log_probability,
+        coverage=select(live.coverage, parent),
+        state=live.state if same_rows else select(live.state, parent),
+        # The hypotheses of one sentence share its memory, so reordering them leaves it as it is.
+        memory=live.memory if same_sentences else select(live.memory, parent),
+    )

@@ -1,0 +1,73 @@
+"""The settings of a search."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from saccade.config import Config
+
+LengthPenalty = Literal["gnmt", "plain", "none"]
+
+
+class DecodingConfig(Config):
+    """How a model's probabilities become an output."""
+
+    beam: int = Field(default=5, ge=1)
+    """How many hypotheses live side by side; 1 is greedy search. Sampling does not use it."""
+    nbest: int = Field(default=1, ge=1)
+    """How many hypotheses to return for each input, best first; with `sample`, how many independent samples to draw."""
+
+    length_penalty: LengthPenalty = "gnmt"
+    """What a log-probability is divided by to rank hypotheses: ((5 + length) / 6)^alpha, length^alpha, or 1."""
+    length_alpha: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """The exponent of the length penalty; a larger one favours longer outputs."""
+    coverage_beta: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """The weight of the coverage penalty; a larger one favours outputs that looked at all of the input. Beams only."""
+
+    sample: bool = False
+    """Draw outputs at random from the model's distribution instead of searching for the best."""
+    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Sampling only: below 1 sharpens the distribution, above 1 flattens it."""
+    top_k: int = Field(default=0, ge=0)
+    """Sampling only: draw from the k most probable tokens; 0 is off."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sampling only: draw from the smallest set of tokens that holds this much probability; 1 is off."""
+    seed: int = Field(default=0, ge=0, lt=2**64)
+    """Sampling only: the same seed draws the same output for the same input, whatever the batch."""
+
+    min_length: int = Field(default=0, ge=0)
+    """The fewest tokens of an output, its end not counted."""
+    max_length: int = Field(default=0, ge=0)
+    """The most symbols of an output, its end counted; one that goes on is cut off there. 0: from the input's length."""
+    max_length_factor: float = Field(default=2.0, ge=0, allow_inf_nan=False)
+    """With `max_length` 0: symbols allowed for each position of the input."""
+    max_length_offset: int = Field(default=10, ge=1)
+    """With `max_length` 0: symbols allowed on top of those."""
+
+    allow_unknown: bool = False
+    """Whether an output may contain the unknown symbol."""
+    batch_tokens: int = Field(default=4096, ge=1)
+    """How many input tokens, padding counted, to search at once; the search itself takes the batch that it is given."""
+
+    @model_validator(mode="after")
+    def check_combinations(self) -> Self:
+        """Refuse settings that contradict each other or would silently do nothing."""
+        if not self.sample and self.nbest > self.beam:
+            raise ValueError(
+                f"a beam of {self.beam} cannot give the {self.nbest} best: raise beam to {self.nbest}, or lower nbest"
+            )
+        sampling = {"temperature": self.temperature != 1, "top-k": self.top_k != 0, "top-p": self.top_p != 1}
+        for name, is_set in sampling.items():
+            if is_set and not self.sample:
+                raise ValueError(f"{name} only acts on sampling: set sample to true, or leave {name} out")
+        if self.coverage_beta and (self.sample or self.beam == 1):
+            raise ValueError(
+                "coverage-beta ranks the hypotheses of a beam: set beam above 1 without sample, or coverage-beta to 0"
+            )
+        if self.max_length and self.min_length > self.max_length:
+            raise ValueError(
+                f"min-length {self.min_length} is above max-length {self.max_length}: lower one or raise the other"
+            )
+        return self

@@ -1,0 +1,107 @@
+"""One hypothesis for each row, token after token; greedy search and sampling differ only in how they choose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.constraints import Constraints, allow
+from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
+from saccade.decoding.penalties import length_penalty
+from saccade.interface import Decodes, Memory, Symbols, select
+
+Choose = Callable[[Tensor, Tensor, int], Tensor]
+"""From log-probabilities (N, V), the rows' numbers in the batch (N,) and the position to the next tokens (N,)."""
+
+
+class Running(NamedTuple):
+    """The rows that still write; batch-first throughout, so that `select` drops the others."""
+
+    row: Tensor  # (N,) their numbers in the batch
+    token: Tensor  # (N,) what they wrote last
+    constraints: Constraints
+    state: Any
+    memory: Memory
+
+
+class Written(NamedTuple):
+    """What every row of the batch has written so far."""
+
+    tokens: Tensor  # (B, T)
+    log_probabilities: Tensor  # (B, T)
+    length: Tensor  # (B,) how many of the T are written
+
+
+def roll_out(
+    model: Decodes, memory: Memory, constraints: Constraints, config: DecodingConfig, symbols: Symbols, choose: Choose
+) -> list[Hypothesis]:
+    """One hypothesis for each row of the memory, in its order."""
+    running = begin(model, memory, constraints, symbols)
+    written = blank(constraints)
+    for position in range(written.tokens.size(1)):
+        output, state, _ = model.step(running.token, running.state, running.memory)
+        log_probabilities = model.logits(output).log_softmax(dim=-1, dtype=torch.float32)  # (N, V)
+        log_probabilities = allow(log_probabilities, position, running.constraints.prefixes, config, symbols)
+        token = choose(log_probabilities, running.row, position)  # (N,)
+        log_probability = log_probabilities.gather(1, token[:, None]).squeeze(1)  # (N,)
+        write(written, running.row, position, token, log_probability)
+        stays = (token != symbols.end) & (running.constraints.limits > position + 1) & log_probability.isfinite()
+        kept = stays.nonzero().squeeze(1)
+        if len(kept) == 0:
+            break
+        running = running._replace(token=token, state=state)
+        if len(kept) < len(stays):
+            running = select(running, kept)
+    return hypotheses(written, config, symbols)
+
+
+def begin(model: Decodes, memory: Memory, constraints: Constraints, symbols: Symbols) -> Running:
+    """Every row before its first token."""
+    row = torch.arange(memory.mask.size(0), device=memory.mask.device)
+    return Running(row, torch.full_like(row, symbols.begin), constraints, model.start(memory), memory)
+
+
+def blank(constraints: Constraints) -> Written:
+    """Room for the longest output of the batch."""
+    limits = constraints.limits
+    tokens = limits.new_zeros(len(limits), int(limits.max()))
+    return Written(tokens, torch.zeros_like(tokens, dtype=torch.float32), torch.zeros_like(limits))
+
+
+def write(written: Written, row: Tensor, position: int, token: Tensor, log_probability: Tensor) -> None:
+    """Note one token (N,) for each of the given rows (N,)."""
+    written.tokens[row, position] = token
+    written.log_probabilities[row, position] = log_probability
+    written.length[row] = position + 1
+
+
+def hypotheses(written: Written, config: DecodingConfig, symbols: Symbols) -> list[Hypothesis]:
+    """What was written, as hypotheses."""
+    log_probability = written.log_probabilities.sum(dim=1)  # (B,)
+    score = log_probability / length_penalty(written.length, config.length_penalty, config.length_alpha)  # (B,)
+    columns = (*written, log_probability, score)
+    return [
+        hypothesis(tokens[:length], log_probabilities[:length], total, score, symbols)
+        for tokens, log_probabilities, length, total, score in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+
+
+def hypothesis(
+    tokens: list[int], log_probabilities: list[float], log_probability: float, score: float, symbols: Symbols
+) -> Hypothesis:
+    """One row's symbols as a hypothesis."""
+    if log_probability == -math.inf:
+        return IMPOSSIBLE
+    finished = tokens[-1] == symbols.end
+    return Hypothesis(
+        tokens=tuple(tokens[:-1] if finished else tokens),
+        log_probability=log_probability,
+        score=score,
+        token_log_probabilities=tuple(log_probabilities),
+        finished=finished,
+    )

@@ -1,0 +1,94 @@
+"""Sampling: tokens drawn from the model's distribution, sharpened or truncated on request.
+
+The random numbers are a function of (seed, index of the input, number of the sample, position) and of nothing else, so
+an input gives the same samples in any batch and at any place in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.constraints import Constraints
+from saccade.decoding.hypothesis import Hypothesis, ranked
+from saccade.decoding.rollout import roll_out
+from saccade.interface import Decodes, Memory, Symbols, select
+
+
+class Distribution(NamedTuple):
+    """What a token is drawn from."""
+
+    weights: Tensor  # (N, C) not negative; they need not sum to 1
+    tokens: Tensor | None  # (N, C) whose weights they are; None: the whole vocabulary in its order
+
+
+def sample(
+    model: Decodes,
+    memory: Memory,
+    constraints: Constraints,
+    config: DecodingConfig,
+    symbols: Symbols,
+    indices: Sequence[int],
+) -> list[list[Hypothesis]]:
+    """For each row `nbest` independent samples, best first.
+
+    Log-probabilities and scores are the model's own, at temperature 1 and without truncation.
+    """
+    copies = torch.arange(len(indices), device=memory.mask.device).repeat_interleave(config.nbest)
+    longest = int(constraints.limits.max())
+    uniform = uniform_numbers(config.seed, indices, config.nbest, longest).to(memory.mask.device)  # (B·N, T)
+
+    def choose(log_probabilities: Tensor, row: Tensor, position: int) -> Tensor:
+        return draw(distribution(log_probabilities, config), uniform[row, position])
+
+    samples = roll_out(model, select(memory, copies), select(constraints, copies), config, symbols, choose)
+    return [ranked(samples[first : first + config.nbest]) for first in range(0, len(samples), config.nbest)]
+
+
+def uniform_numbers(seed: int, indices: Sequence[int], samples: int, positions: int) -> Tensor:
+    """Numbers in [0, 1), one row for each sample of each input: (B·samples, positions).
+
+    Philox (Salmon et al. 2011) is keyed with seed and index; the sample is the high part of its counter, the position
+    runs in the low part.
+    """
+    numbers = np.empty((len(indices), samples, positions), dtype=np.float32)
+    for row, index in enumerate(indices):
+        for number in range(samples):
+            philox = np.random.Philox(key=[seed, index], counter=[0, 0, number, 0])
+            np.random.Generator(philox).random(dtype=np.float32, out=numbers[row, number])
+    return torch.from_numpy(numbers.reshape(-1, positions))
+
+
+def distribution(log_probabilities: Tensor, config: DecodingConfig) -> Distribution:
+    """What to draw from, after temperature, top-k and top-p, in this order."""
+    if not config.top_k and config.top_p == 1:
+        return Distribution((log_probabilities / config.temperature).softmax(dim=1), tokens=None)
+    count = min(config.top_k or log_probabilities.size(1), log_probabilities.size(1))
+    best = log_probabilities.topk(count, dim=1)  # (N, C), most probable first
+    weights = (best.values / config.temperature).softmax(dim=1)
+    return Distribution(nucleus(weights, config.top_p), best.indices)
+
+
+def nucleus(weights: Tensor, mass: float) -> Tensor:
+    """Zero all but the smallest set of weights (N, C) that holds `mass`: Holtzman et al. 2020, section 3.1.
+
+    The weights of a row come in falling order and sum to 1.
+    """
+    if mass == 1:
+        return weights
+    before = weights.cumsum(dim=1) - weights
+    return weights.masked_fill(before >= mass, 0.0)
+
+
+def draw(source: Distribution, uniform: Tensor) -> Tensor:
+    """The tokens (N,) at which the cumulative weight passes the share `uniform` (N,) of the total."""
+    cumulative = source.weights.cumsum(dim=1)  # (N, C)
+    place = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)  # (N, 1)
+    # A row where nothing is possible has no cumulative weight to pass; whatever stands last there is as impossible.
+    place = place.clamp(max=cumulative.size(1) - 1)
+    return (place if source.tokens is None else source.tokens.gather(1, place)).squeeze(1)

@@ -1,0 +1,43 @@
+"""What a model thinks of given outputs: forced decoding, all positions at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from saccade.interface import Decodes, Memory, Symbols
+
+ROWS = 1024  # positions that pass the output layer together: a few of them keep it busy, all of them fill the memory
+
+
+class Scores(NamedTuple):
+    """The log-probabilities of targets."""
+
+    token_log_probabilities: Tensor  # (B, T) 0 on padding
+    mask: Tensor  # (B, T), True = a token or the end
+    log_probability: Tensor  # (B,) the sum of each row
+
+
+@torch.inference_mode()
+def score(model: Decodes, memory: Memory, targets: Tensor, symbols: Symbols) -> Scores:
+    """The log-probability of every symbol of targets (B, T), which end in `end` and then in padding."""
+    mask = targets != symbols.pad  # (B, T)
+    begin = torch.full_like(targets[:, :1], symbols.begin)
+    decoded = model.decode(torch.cat([begin, targets[:, :-1]], dim=1), memory)
+    log_probabilities = [
+        target_log_probabilities(model.logits(outputs), tokens)
+        for outputs, tokens in zip(
+            torch.split(decoded.outputs[mask], ROWS), torch.split(targets[mask], ROWS), strict=True
+        )
+    ]
+    token_log_probabilities = torch.zeros(targets.shape, device=targets.device)
+    token_log_probabilities[mask] = torch.cat(log_probabilities)
+    return Scores(token_log_probabilities, mask, token_log_probabilities.sum(dim=1))
+
+
+def target_log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
+    """The log-probability of one target for each row: (M, V), (M,) to (M,)."""
+    logits = logits.float()
+    return logits.gather(1, targets[:, None]).squeeze(1) - logits.logsumexp(dim=1)

@@ -1,0 +1,45 @@
+"""The one entry to every search: a memory in, hypotheses out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from saccade.decoding.beam import beam_search
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.constraints import constraints_of
+from saccade.decoding.greedy import greedy_search
+from saccade.decoding.hypothesis import Hypothesis
+from saccade.decoding.sampling import sample
+from saccade.interface import Decodes, Memory, Symbols
+
+
+@torch.inference_mode()
+def search(
+    model: Decodes,
+    memory: Memory,
+    config: DecodingConfig,
+    symbols: Symbols,
+    *,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    indices: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """For each row of the memory its hypotheses, best first.
+
+    Every hypothesis of a row starts with its prefix. `indices` are the rows' positions in the user's input (without
+    them 0, 1 …); they key the random numbers, so that a sample does not depend on the batch. The model must be in
+    evaluation mode.
+    """
+    rows = memory.mask.size(0)
+    indices = range(rows) if indices is None else indices
+    if len(indices) != rows:
+        raise ValueError(f"{len(indices)} indices for {rows} rows")
+    if rows == 0:
+        return []
+    constraints = constraints_of(memory, config, symbols, prefixes)
+    if config.sample:
+        return sample(model, memory, constraints, config, symbols, indices)
+    if config.beam == 1:
+        return greedy_search(model, memory, constraints, config, symbols)
+    return beam_search(model, memory, constraints, config, symbols)

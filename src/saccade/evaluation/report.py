@@ -1,0 +1,42 @@
+"""Several scores of one set of outputs, for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import saccade
+from saccade.evaluation.scores import References, Score, find_metric
+
+
+@dataclass(frozen=True)
+class Report:
+    """All scores of one system on one test set."""
+
+    scores: list[Score]
+    count: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for a JSON file; the same outputs give the same data on every day."""
+        return {
+            "saccade_version": saccade.__version__,
+            "count": self.count,
+            "scores": [score.to_json() for score in self.scores],
+        }
+
+    def __str__(self) -> str:
+        names = max((len(score.name) for score in self.scores), default=0)
+        values = max((len(f"{score.value:.2f}") for score in self.scores), default=0)
+        rows = [
+            f"{score.name:<{names}}  {score.value:>{values}.2f}  {'↑' if score.higher_is_better else '↓'}"
+            f"  {score.signature or ''}".rstrip()
+            for score in self.scores
+        ]
+        return "\n".join([*rows, f"{self.count} sentence{'' if self.count == 1 else 's'}"])
+
+
+def evaluate_outputs(hypotheses: Sequence[str], references: References, metrics: Sequence[str]) -> Report:
+    """Score outputs by every metric named; an unknown name is refused before anything is computed."""
+    functions = [find_metric(name) for name in metrics]
+    return Report([function(hypotheses, references) for function in functions], len(hypotheses))

@@ -1,0 +1,224 @@
+"""Raw text in, raw text out: a loaded model that translates, scores and explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from saccade.checkpoint import ModelFolder, load_model_folder
+from saccade.config import build, merge
+from saccade.data.tokenizer import Tokenizers
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.hypothesis import Hypothesis
+from saccade.decoding.scoring import score
+from saccade.decoding.search import search
+from saccade.errors import SaccadeError
+from saccade.inference.explanation import Explanation, alignment_of
+from saccade.interface import Source, Symbols, Translates
+
+WINDOW = 2048  # sentences read at a time from a stream: enough to sort by length, little enough to hold
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One output for one input."""
+
+    text: str
+    score: float  # what candidates are ranked by: log-probability after the penalties
+    log_probability: float
+    pieces: tuple[str, ...]
+    token_log_probabilities: tuple[float, ...]  # of the pieces, and of the end if it was reached
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One input with its outputs, best first."""
+
+    source: str
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def text(self) -> str:
+        """The best output."""
+        return self.candidates[0].text
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """What the model thinks of a given target."""
+
+    log_probability: float
+    count: int  # tokens, the end included
+
+
+class Translator:
+    """A model with its tokenizers and decoding defaults."""
+
+    def __init__(
+        self, model: Translates, tokenizers: Tokenizers, decoding: DecodingConfig, device: torch.device | str = "cpu"
+    ) -> None:
+        self.model = model
+        self.tokenizers = tokenizers
+        self.decoding = decoding
+        self.device = torch.device(device)
+
+    @property
+    def symbols(self) -> Symbols:
+        """The ids that the search must know."""
+        return self.tokenizers.target.symbols
+
+    @overload
+    def translate(self, texts: str, **decoding: Any) -> str: ...
+
+    @overload
+    def translate(self, texts: Sequence[str], **decoding: Any) -> list[str]: ...
+
+    def translate(self, texts: str | Sequence[str], **decoding: Any) -> str | list[str]:
+        """The best output for one text (a string) or for each of several (a list).
+
+        Keywords are decoding settings: `translate(texts, beam=1)`.
+        """
+        settings = self.settings(decoding)
+        if isinstance(texts, str):
+            return next(self.stream([texts], settings)).text
+        return [translation.text for translation in self.stream(texts, settings)]
+
+    def settings(self, changes: Mapping[str, Any]) -> DecodingConfig:
+        """The model's decoding defaults with some changed."""
+        return (
+            build(DecodingConfig, merge(self.decoding.model_dump(), changes), where="decoding")
+            if changes
+            else self.decoding
+        )
+
+    def stream(
+        self, texts: Iterable[str], settings: DecodingConfig | None = None, prefixes: Iterable[str] | None = None
+    ) -> Iterator[Translation]:
+        """Translate any number of texts in order, a window at a time; memory does not grow with the input."""
+        settings = settings or self.decoding
+        lines, starts = iter(texts), iter(prefixes) if prefixes is not None else None
+        first = 0
+        while window := list(islice(lines, WINDOW)):
+            forced = list(islice(starts, len(window))) if starts is not None else None
+            if forced is not None and len(forced) != len(window):
+                raise SaccadeError(f"{first + len(forced)} prefixes for more sources", do="give one prefix a line")
+            yield from self.translate_window(window, settings, forced, first)
+            first += len(window)
+
+    def translate_window(
+        self, texts: Sequence[str], settings: DecodingConfig, prefixes: Sequence[str] | None = None, first: int = 0
+    ) -> list[Translation]:
+        """Translate texts in batches of like length; `first` is the place of the first one in the user's input."""
+        sources = self.tokenizers.source.encode_batch(texts)
+        forced = self.tokenizers.target.encode_batch(prefixes) if prefixes is not None else [[]] * len(texts)
+        found: dict[int, list[Hypothesis]] = {}
+        for rows in length_batches([len(source) for source in sources], settings.batch_tokens):
+            memory = self.model.encode(self.source_batch([sources[row] for row in rows]))
+            hypotheses = search(
+                self.model,
+                memory,
+                settings,
+                self.symbols,
+                prefixes=[forced[row] for row in rows] if prefixes is not None else None,
+                indices=[first + row for row in rows],
+            )
+            found.update(zip(rows, hypotheses, strict=True))
+        nothing = [Candidate("", 0.0, 0.0, (), ())]  # an empty line stays an empty line
+        return [
+            Translation(text, tuple([self.candidate(h) for h in found[row]] if row in found else nothing))
+            for row, text in enumerate(texts)
+        ]
+
+    def candidate(self, hypothesis: Hypothesis) -> Candidate:
+        """A hypothesis as text."""
+        target = self.tokenizers.target
+        return Candidate(
+            target.decode(hypothesis.tokens),
+            hypothesis.score,
+            hypothesis.log_probability,
+            tuple(target.pieces(hypothesis.tokens)),
+            hypothesis.token_log_probabilities,
+        )
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredPair]:
+        """The log-probability of each target given its source, by forced decoding."""
+        if len(sources) != len(targets):
+            raise SaccadeError(f"{len(sources)} sources and {len(targets)} targets", do="give one target a source")
+        source_ids = self.tokenizers.source.encode_batch(sources)
+        target_ids = self.tokenizers.target.encode_batch(targets)
+        lengths = [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
+        scored: dict[int, ScoredPair] = {}
+        for rows in length_batches(lengths, self.decoding.batch_tokens):
+            with torch.inference_mode():
+                memory = self.model.encode(self.source_batch([source_ids[row] for row in rows]))
+                ended = [torch.tensor([*target_ids[row], self.symbols.end]) for row in rows]
+                padded = pad_sequence(ended, batch_first=True, padding_value=self.symbols.pad).to(self.device)
+                scores = score(self.model, memory, padded, self.symbols)
+            for place, row in enumerate(rows):
+                scored[row] = ScoredPair(float(scores.log_probability[place]), len(ended[place]))
+        return [scored[row] for row in range(len(sources))]
+
+    @torch.inference_mode()
+    def explain(self, text: str, target: str | None = None, **decoding: Any) -> Explanation:
+        """Where the model looks while it writes its own output, or a given target."""
+        encoding = self.tokenizers.source.encode(text)
+        if not encoding.ids:
+            raise SaccadeError("there is nothing to look at in an empty text", do="give a sentence")
+        source = self.source_batch([encoding.ids])
+        memory = self.model.encode(source, record=True)
+        if target is None:
+            settings = self.settings({**decoding, "nbest": 1})
+            tokens = list(search(self.model, memory, settings, self.symbols)[0][0].tokens)
+        else:
+            tokens = self.tokenizers.target.encode(target).ids
+        prefix = torch.tensor([[self.symbols.begin, *tokens]], device=self.device)
+        decoded = self.model.decode(prefix, memory, record=True)
+        attention = memory.attention + decoded.attention
+        return Explanation(
+            source=text,
+            target=self.tokenizers.target.decode(tokens),
+            source_pieces=(*encoding.pieces, "</s>"),
+            target_pieces=(*self.tokenizers.target.pieces(tokens), "</s>"),
+            attention=attention,
+            alignment=alignment_of(attention),
+        )
+
+    def source_batch(self, sequences: Sequence[Sequence[int]]) -> Source:
+        """Id sequences, each ended by the end symbol, as one padded source."""
+        symbols = self.tokenizers.source.symbols
+        rows = [torch.tensor([*ids, symbols.end]) for ids in sequences]
+        values = pad_sequence(rows, batch_first=True, padding_value=symbols.pad).to(self.device)
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        mask: Tensor = torch.arange(values.size(1), device=self.device) < lengths[:, None]
+        return Source(values, mask)
+
+
+def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Rows of like length together, longest first, so that what does not fit fails at once; empty rows are left out."""
+    order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row])
+    batch: list[int] = []
+    for row in order:
+        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def load(path: str | Path, device: str = "cpu") -> Translator:
+    """A translator from a run directory or a model folder."""
+    return translator_from(load_model_folder(Path(path), device), device, where=str(path))
+
+
+def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:
+    """A translator from a model folder in memory."""
+    decoding = build(DecodingConfig, folder.generation, where=f"{where}: generation.json")
+    return Translator(folder.model, folder.tokenizers, decoding, device)

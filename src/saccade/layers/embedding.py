@@ -1,0 +1,35 @@
+"""Token embeddings scaled by sqrt(D), plus positions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.layers.dropout import dropout
+from saccade.layers.positions import PositionKind, make_positions
+
+
+def embedding_table(size: int, width: int) -> nn.Parameter:
+    """A table whose rows have unit length on average, so that sqrt(D) times a row has entries of unit variance."""
+    table = nn.Parameter(torch.empty(size, width))
+    nn.init.normal_(table, std=width**-0.5)
+    return table
+
+
+class Embedding(nn.Module):
+    """sqrt(D) · table[token] + position, then dropout (Vaswani et al. 2017, sections 3.4, 3.5, 5.4)."""
+
+    def __init__(self, table: nn.Parameter, probability: float, positions: PositionKind, longest: int) -> None:
+        super().__init__()
+        self.table = table
+        self.scale = math.sqrt(table.size(1))
+        self.probability = probability
+        self.positions = make_positions(positions, table.size(1), longest)
+
+    def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """tokens (B, T), the first of them at place `first`, to (B, T, D)."""
+        x = self.positions(F.embedding(tokens, self.table) * self.scale, first)
+        return dropout(x, self.probability, self.training)

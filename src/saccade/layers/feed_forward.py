@@ -1,0 +1,22 @@
+"""The position-wise feed-forward network: the same two linear maps at every place."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = max(0, x W1 + b1) W2 + b2 (Vaswani et al. 2017, eq. 2)."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.expand = nn.Linear(width, inner)
+        self.contract = nn.Linear(inner, width)
+        for linear in (self.expand, self.contract):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., D)."""
+        return self.contract(F.relu(self.expand(x)))  # type: ignore[no-any-return]

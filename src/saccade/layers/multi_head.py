@@ -1,0 +1,87 @@
+"""Multi-head attention: H independent heads, each with its own projections, side by side in one matrix.
+
+Vaswani et al. 2017, section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), concatenated, then projected by W^O.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from saccade.layers.attention import Attended, attend, merge_heads, split_heads
+
+
+class KeysValues(NamedTuple):
+    """Projected keys and values; in decoding they are the cache."""
+
+    keys: Tensor  # (B, H, S, d)
+    values: Tensor  # (B, H, S, d)
+
+
+class SelfAttention(nn.Module):
+    """Attention of X to X: queries, keys and values are three projections of one sequence."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.query_key_value = nn.Linear(width, 3 * width)  # one product instead of three
+        self.output = nn.Linear(width, width)
+        for part in self.query_key_value.weight.chunk(3):
+            nn.init.xavier_uniform_(part)
+        nn.init.zeros_(self.query_key_value.bias)
+        nn.init.xavier_uniform_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False, record: bool = False) -> Attended:
+        """x (B, T, D); mask broadcasts to (B, H, T, T)."""
+        query, key, value = (split_heads(part, self.heads) for part in self.query_key_value(x).chunk(3, -1))
+        attended = attend(query, key, value, mask, causal=causal, dropout=self.active_dropout(), record=record)
+        return Attended(self.output(merge_heads(attended.context)), attended.weights)
+
+    def step(self, x: Tensor, past: KeysValues, *, record: bool = False) -> tuple[Attended, KeysValues]:
+        """One new place x (B, 1, D) that sees all of `past` and itself."""
+        query, key, value = (split_heads(part, self.heads) for part in self.query_key_value(x).chunk(3, -1))
+        cache = KeysValues(torch.cat([past.keys, key], 2), torch.cat([past.values, value], 2))
+        attended = attend(query, cache.keys, cache.values, record=record)
+        return Attended(self.output(merge_heads(attended.context)), attended.weights), cache
+
+    def empty(self, like: Tensor) -> KeysValues:
+        """The cache before the first place, for a batch like `like` (B, …)."""
+        width = self.output.in_features
+        nothing = self.output.weight.new_empty(like.size(0), self.heads, 0, width // self.heads)
+        return KeysValues(nothing, nothing)
+
+    def active_dropout(self) -> float:
+        """The dropout of the attention weights, 0 outside of training."""
+        return self.dropout if self.training else 0.0
+
+
+class CrossAttention(nn.Module):
+    """Queries from the decoder, keys and values from the memory."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, memory_width: int | None = None) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(memory_width or width, 2 * width)
+        self.output = nn.Linear(width, width)
+        for part in (self.query.weight, *self.key_value.weight.chunk(2), self.output.weight):
+            nn.init.xavier_uniform_(part)
+        for bias in (self.query.bias, self.key_value.bias, self.output.bias):
+            nn.init.zeros_(bias)
+
+    def project(self, states: Tensor) -> KeysValues:
+        """Keys and values of a memory (B, S, D); in decoding they are made once."""
+        key, value = self.key_value(states).chunk(2, -1)
+        return KeysValues(split_heads(key, self.heads), split_heads(value, self.heads))
+
+    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None, *, record: bool = False) -> Attended:
+        """x (B, T, D); mask broadcasts to (B, H, T, S)."""
+        query = split_heads(self.query(x), self.heads)
+        dropout = self.dropout if self.training else 0.0
+        attended = attend(query, memory.keys, memory.values, mask, dropout=dropout, record=record)
+        return Attended(self.output(merge_heads(attended.context)), attended.weights)

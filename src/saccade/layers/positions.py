@@ -1,0 +1,78 @@
+"""Positions: how a model without recurrence knows the order of its input."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from saccade.errors import SaccadeError
+
+PositionKind = Literal["sinusoidal", "learned", "none"]
+
+
+def sinusoids(length: int, width: int, first: int = 0) -> Tensor:
+    """The table PE (length, width) from position `first` on (Vaswani et al. 2017, section 3.5).
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos(the same).
+    """
+    positions = torch.arange(first, first + length, dtype=torch.float64)[:, None]
+    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
+    table = torch.empty(length, width, dtype=torch.float64)
+    table[:, 0::2] = torch.sin(positions * rates)
+    table[:, 1::2] = torch.cos(positions * rates[: width // 2])
+    return table.float()
+
+
+class SinusoidalPositions(nn.Module):
+    """Adds sinusoids; there is no longest input, places beyond the table are computed on the way."""
+
+    def __init__(self, width: int, table: int = 512) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("table", sinusoids(table, width), persistent=False)
+        self.table: Tensor
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """Add places `first`, `first + 1`, … to x (B, T, D)."""
+        last = first + x.size(1)
+        if last <= self.table.size(0):
+            return x + self.table[first:last]
+        return x + sinusoids(x.size(1), self.width, first).to(x)
+
+
+class LearnedPositions(nn.Module):
+    """Adds a learned vector a place (Gehring et al. 2017, section 3.1)."""
+
+    def __init__(self, width: int, longest: int) -> None:
+        super().__init__()
+        self.longest = longest
+        self.table = nn.Parameter(torch.empty(longest, width))
+        nn.init.normal_(self.table, std=width**-0.5)
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """Add places `first`, `first + 1`, … to x (B, T, D)."""
+        last = first + x.size(1)
+        if last > self.longest:
+            raise SaccadeError(
+                f"a sequence of {last} tokens is longer than the {self.longest} learned positions of this model",
+                do="shorten the input, or train with sinusoidal positions or a larger --model.max-positions",
+            )
+        return x + self.table[first:last]
+
+
+class NoPositions(nn.Module):
+    """Adds nothing: attention then sees a set, not a sequence."""
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """x as it is."""
+        return x
+
+
+def make_positions(kind: PositionKind, width: int, longest: int) -> nn.Module:
+    """The module for a kind of positions."""
+    if kind == "learned":
+        return LearnedPositions(width, longest)
+    return SinusoidalPositions(width) if kind == "sinusoidal" else NoPositions()

@@ -1,0 +1,30 @@
+"""Residual connections with layer normalisation, after the sum (post) or before the sublayer (pre)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from saccade.layers.dropout import dropout
+
+NormPlace = Literal["post", "pre"]
+
+
+class Residual(nn.Module):
+    """post: LayerNorm(x + sublayer(x)) (Vaswani et al. 2017, section 3.1); pre: x + sublayer(LayerNorm(x))."""
+
+    def __init__(self, width: int, probability: float, norm: NormPlace) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.probability = probability
+        self.pre = norm == "pre"
+
+    def before(self, x: Tensor) -> Tensor:
+        """What the sublayer reads."""
+        return self.norm(x) if self.pre else x
+
+    def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
+        """The sum of the input and what the sublayer made of it."""
+        total = x + dropout(sublayer, self.probability, self.training)
+        return total if self.pre else self.norm(total)

@@ -1,0 +1,202 @@
+"""The one loop: batches in, updates out, for every model and every objective.
+
+Everything random or ordered is a function of (seed, step, place in the step) or (seed, epoch, index): a run that starts
+again from a checkpoint goes the same way, and neither accumulation nor the number of processes changes the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from saccade.data.batches import Batch, collate, plan_epoch
+from saccade.data.corpus import Corpus
+from saccade.distributed.group import ALONE, Group
+from saccade.errors import SaccadeError
+from saccade.interface import Symbols
+from saccade.training.objectives.objective import Objective
+from saccade.training.optimizer import scale_and_clip
+
+
+@dataclass
+class Progress:
+    """Where a run stands; plain data that a checkpoint keeps."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0  # the next batch of this epoch's plan
+    seconds: float = 0.0  # spent in training and validation
+    source_tokens: int = 0
+    target_tokens: int = 0
+    flops: float = 0.0
+    best: float | None = None  # the best criterion so far
+    best_step: int = 0
+    stale: int = 0  # validations since then
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """The sums of one update over all its batches and all processes."""
+
+    total: float
+    count: float
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one update was like; losses are means over the objective's count."""
+
+    step: int
+    loss: float
+    metrics: dict[str, float]
+    gradient_norm: float
+    learning_rate: float
+    source_tokens: int
+    target_tokens: int
+
+
+class NotFiniteError(SaccadeError):
+    """A loss or a gradient that is infinite or not a number."""
+
+
+def random_key(seed: int, *place: int) -> int:
+    """A seed for this place of a run, unlike that of any other place."""
+    low, high = np.random.SeedSequence((seed, *place)).generate_state(2, np.uint32)
+    return int(high) << 31 | int(low) >> 1
+
+
+def accumulate(
+    model: nn.Module,
+    objective: Objective,
+    batches: Sequence[Batch],
+    *,
+    keys: Sequence[int],
+    group: Group = ALONE,
+    autocast: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+) -> StepLoss:
+    """Leave in `.grad` the gradient of the summed loss of all batches; process r takes batches r, r + size, …"""
+    total, count = 0.0, 0.0
+    metrics: dict[str, float] = {}
+    for batch, key in list(zip(batches, keys, strict=True))[group.rank :: group.size]:
+        torch.manual_seed(key)
+        with autocast():
+            loss = objective.loss(model, batch)
+        value = float(loss.total.detach())
+        if not math.isfinite(value):
+            raise NotFiniteError(f"the loss is {value}", where=f"examples {name_examples(batch.indices)}")
+        loss.total.backward()  # type: ignore[no-untyped-call]
+        total += value
+        count += loss.count
+        for name, part in loss.metrics.items():
+            metrics[name] = metrics.get(name, 0.0) + part
+    if group.size > 1:
+        for parameter in model.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        group.sum_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+        total, count = group.total(total), group.total(count)
+        metrics = {name: group.total(metrics[name]) for name in sorted(metrics)}
+    return StepLoss(total, count, metrics)
+
+
+def name_examples(indices: Sequence[int]) -> str:
+    """A batch named by its examples, shortened."""
+    shown = ", ".join(str(index) for index in indices[:8])
+    return shown if len(indices) <= 8 else f"{shown} and {len(indices) - 8} more"
+
+
+class Loop:
+    """Goes through the data and updates the model; whoever iterates decides what happens between updates."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        corpus: Corpus,
+        *,
+        symbols: Symbols,
+        rate: Callable[[int], float],
+        seed: int,
+        batch_tokens: int,
+        accumulate: int = 1,
+        clip_norm: float = 0.0,
+        device: torch.device | str = "cpu",
+        group: Group = ALONE,
+        autocast: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        progress: Progress | None = None,
+    ) -> None:
+        self.model = model
+        self.objective = objective
+        self.optimizer = optimizer
+        self.corpus = corpus
+        self.symbols = symbols
+        self.rate = rate
+        self.seed = seed
+        self.batch_tokens = batch_tokens
+        self.accumulate = accumulate
+        self.clip_norm = clip_norm
+        self.device = torch.device(device)
+        self.group = group
+        self.autocast = autocast
+        self.progress = progress or Progress()
+
+    def updates(self) -> Iterator[Update]:
+        """Update after update, epoch after epoch, from where `progress` stands; without end."""
+        while True:
+            plan = self.plan(self.progress.epoch)
+            for first in range(self.progress.batch, len(plan), self.accumulate):
+                rows = plan[first : first + self.accumulate]
+                update = self.update([collate(self.corpus, row, self.symbols) for row in rows])
+                self.progress.batch = first + len(rows)
+                if self.progress.batch == len(plan):
+                    self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
+                yield update
+
+    def plan(self, epoch: int) -> Sequence[Any]:
+        """The batches of an epoch, as rows of the corpus."""
+        return plan_epoch(self.corpus, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch).batches
+
+    def update(self, batches: Sequence[Batch]) -> Update:
+        """One step of the optimizer on some batches."""
+        step = self.progress.step + 1
+        keys = [random_key(self.seed, step, place) for place in range(len(batches))]
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = accumulate(
+            self.model,
+            self.objective,
+            [batch.to(self.device) for batch in batches],
+            keys=keys,
+            group=self.group,
+            autocast=self.autocast,
+        )
+        norm = scale_and_clip(self.model.parameters(), loss.count, self.clip_norm)
+        if not math.isfinite(norm):
+            examples = name_examples([index for batch in batches for index in batch.indices])
+            raise NotFiniteError(f"the gradient is {norm}", where=f"examples {examples}")
+        rate = self.rate(step)
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
+        self.optimizer.step()
+        source_tokens = sum(batch.source_tokens for batch in batches)
+        target_tokens = sum(batch.target_tokens for batch in batches)
+        self.progress.step = step
+        self.progress.source_tokens += source_tokens
+        self.progress.target_tokens += target_tokens
+        return Update(
+            step=step,
+            loss=loss.total / loss.count,
+            metrics={name: value / loss.count for name, value in loss.metrics.items()},
+            gradient_norm=norm,
+            learning_rate=rate,
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+        )

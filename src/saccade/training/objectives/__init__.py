@@ -1,0 +1,1 @@
+"""What a batch is worth: one objective, one file."""

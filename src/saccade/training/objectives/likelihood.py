@@ -1,0 +1,98 @@
+"""Maximum likelihood of the target given the source, with label smoothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from saccade.data.batches import Batch
+from saccade.interface import Translates
+from saccade.training.objectives.objective import Loss
+
+CHUNK = 1 << 22  # logits held at once: 16 MB in float32, small enough to stay in a shared cache
+
+
+class Likelihood:
+    """Cross-entropy against the target; smoothing ε spreads ε over the whole vocabulary (Vaswani et al. 2017, 5.4)."""
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        self.label_smoothing = label_smoothing
+
+    def loss(self, model: Translates, batch: Batch) -> Loss:
+        """The sum over all real target tokens; padded rows never reach the output layer."""
+        memory = model.encode(batch.source)
+        decoded = model.decode(batch.prefix, memory)
+        outputs = decoded.outputs[batch.target_mask]  # (N, D)
+        targets = batch.target[batch.target_mask]  # (N,)
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        total, likelihood = cross_entropy(model.logits, parameters, outputs, targets, self.label_smoothing)
+        return Loss(total, targets.numel(), {"nll": float(likelihood)})
+
+
+def cross_entropy(
+    logits: Callable[[Tensor], Tensor],
+    parameters: Sequence[nn.Parameter],
+    outputs: Tensor,
+    targets: Tensor,
+    smoothing: float,
+) -> tuple[Tensor, Tensor]:
+    """(smoothed sum, plain sum) of the cross-entropy of `logits(outputs)` (N, V) against targets (N,)."""
+    return ChunkedCrossEntropy.apply(logits, outputs, targets, smoothing, *parameters)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class ChunkedCrossEntropy(torch.autograd.Function):
+    """Output layer and loss in one, a few rows at a time.
+
+    The gradient is taken on the way forward, while the logits of a chunk are still in the cache, so that the full
+    (N, V) logits never exist; `backward` only scales it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Callable[[Tensor], Tensor],
+        outputs: Tensor,
+        targets: Tensor,
+        smoothing: float,
+        *parameters: nn.Parameter,
+    ) -> tuple[Tensor, Tensor]:
+        """Sum the loss and, if a gradient is asked for, take it chunk by chunk."""
+        wanted = ctx.needs_input_grad[1] or any(ctx.needs_input_grad[4:])
+        total = outputs.new_zeros((), dtype=torch.float64)
+        likelihood = outputs.new_zeros((), dtype=torch.float64)
+        output_gradient = torch.empty_like(outputs)
+        gradients: list[Tensor | None] = [None] * len(parameters)
+        rows = max(1, CHUNK // logits(outputs[:0]).size(-1))
+        for done in range(0, len(targets), rows):
+            with torch.set_grad_enabled(wanted):
+                chunk = outputs[done : done + rows].detach().requires_grad_(wanted)
+                scores = logits(chunk)  # (n, V)
+            target = targets[done : done + rows, None]
+            logs = scores.detach().float().log_softmax(-1)
+            negative = -logs.gather(1, target).sum(dtype=torch.float64)
+            uniform = -logs.mean(-1).sum(dtype=torch.float64)
+            likelihood += negative
+            total += (1 - smoothing) * negative + smoothing * uniform
+            if wanted:
+                # d loss / d logits = softmax - (1 - ε) one-hot - ε / V
+                slope = logs.exp_().sub_(smoothing / logs.size(-1))
+                slope.scatter_add_(1, target, slope.new_full(target.shape, smoothing - 1))
+                leaves = [chunk, *parameters]
+                found = torch.autograd.grad(scores, leaves, slope.to(scores.dtype), allow_unused=True)
+                output_gradient[done : done + rows] = found[0]
+                for place, gradient in enumerate(found[1:]):
+                    if gradient is not None:
+                        old = gradients[place]
+                        gradients[place] = gradient if old is None else old.add_(gradient)
+        ctx.gradients = [output_gradient, *gradients]
+        ctx.mark_non_differentiable(likelihood)
+        return total.to(outputs.dtype), likelihood
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Any, ...]:
+        """The gradient that `forward` took, times the gradient of what came after."""
+        output_gradient, *gradients = (None if g is None else g * scale for g in ctx.gradients)
+        return (None, output_gradient, None, None, *gradients)

@@ -1,0 +1,28 @@
+"""The contract between the loop and what it minimises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from saccade.data.batches import Batch
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A sum over a batch and the number of things summed; the loop divides by the count of the whole step."""
+
+    total: Tensor  # a scalar that a gradient flows from
+    count: int
+    metrics: Mapping[str, float] = field(default_factory=dict)  # sums over the batch, averaged by the same count
+
+
+class Objective(Protocol):
+    """One file each under objectives/."""
+
+    def loss(self, model: Any, batch: Batch) -> Loss:
+        """What this batch is worth to this model."""
+        ...

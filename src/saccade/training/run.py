@@ -1,0 +1,373 @@
+"""A whole run: data, tokenizers, model, loop, validation, checkpoints; from a config to a model folder."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from saccade.checkpoint import ModelFolder, load_tokenizers, save_model_folder, save_tokenizers, vocabulary_sizes
+from saccade.config import merge, read_yaml
+from saccade.data.batches import collate, plan_epoch
+from saccade.data.config import DataConfig
+from saccade.data.corpus import Corpus, build_corpus, hold_out
+from saccade.data.files import Pair, read_pairs
+from saccade.data.tokenizer import Tokenizers, train_tokenizers
+from saccade.distributed.group import Group, join
+from saccade.errors import SaccadeError
+from saccade.evaluation.scores import find_metric
+from saccade.inference.translator import Translator
+from saccade.models.registry import Choice
+from saccade.training.allocator import keep_memory
+from saccade.training.averaging import average_weights
+from saccade.training.card import model_card
+from saccade.training.config import RunConfig, TrainingConfig, check_complete, run_config
+from saccade.training.directory import RunDirectory, create
+from saccade.training.flops import FlopRate
+from saccade.training.interruption import Interruption
+from saccade.training.loop import Loop, NotFiniteError
+from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.optimizer import make_optimizer
+from saccade.training.schedule import learning_rate, paper_peak
+from saccade.training.state import checkpoints, load_checkpoint, prune, save_checkpoint
+from saccade.training.tracking import RunTracker, SilentTracker, Tracker, person_time
+from saccade.training.validation import Validation, validate
+
+DEFAULT_EPOCHS = 30
+
+
+class Data(NamedTuple):
+    """All that the loop learns from and is judged by."""
+
+    tokenizers: Tokenizers
+    train: Corpus
+    valid: Corpus | None
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run came to."""
+
+    directory: RunDirectory
+    step: int
+    validation: Validation | None  # of the best model
+    seconds: float
+    interrupted: str | None = None  # the signal that ended it
+
+
+def train(config: RunConfig) -> RunResult:
+    """Train a model from scratch into a new run directory."""
+    config = run_config(config.model_dump(), where="config")
+    check(config)
+    prepare_machine(config.training)
+    group = join()
+    assert config.output is not None
+    directory = create(Path(config.output), config) if group.rank == 0 else RunDirectory(Path(config.output))
+    return Run(config, directory, group).go()
+
+
+def resume(path: Path, overrides: dict[str, Any] | None = None) -> RunResult:
+    """Go on with a run from its newest checkpoint."""
+    directory = RunDirectory(Path(path))
+    if not directory.config.is_file():
+        raise SaccadeError("is no run directory", where=str(path), do="name the --output of an earlier run")
+    config = run_config(merge(read_yaml(directory.config), overrides or {}), where=str(directory.config))
+    config = config.model_copy(update={"output": str(path)})
+    check(config)
+    prepare_machine(config.training)
+    return Run(config, directory, join(), resumed=True).go()
+
+
+def check(config: RunConfig) -> None:
+    """Refuse at once what would fail later."""
+    check_complete(config)
+    for name in config.training.metrics:
+        find_metric(name)
+
+
+def prepare_machine(config: TrainingConfig) -> None:
+    """Settings of the process that make training faster and change no result."""
+    keep_memory()
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    torch.set_float32_matmul_precision("high")
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; auto takes the fastest there is."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(device for device, present in available.items() if present)
+    if not available[name]:
+        raise SaccadeError(f"there is no {name} device here", do="set --training.device to cpu or auto")
+    return torch.device(name)
+
+
+def autocast_for(device: torch.device, precision: str) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """bf16 where the device has hardware for it; the CPU is faster in float32."""
+    wanted = precision == "bf16" or (precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported())
+    return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else contextlib.nullcontext
+
+
+def load_data(config: DataConfig, saved: Path | None, tracker: Tracker) -> Data:
+    """Read the files, train or load the tokenizers, tokenise, filter, and say what became of it."""
+    pairs = list(pairs_of(config, config.source, config.target))
+    valid: list[Pair] = []
+    if config.valid_source:
+        valid = list(pairs_of(config, config.valid_source, config.valid_target))
+    elif config.hold_out:
+        pairs, valid = hold_out(pairs, config.hold_out)
+    if not pairs:
+        raise SaccadeError("holds no pairs", where=str(config.source), do="give a file with at least one pair")
+    tokenizers = load_tokenizers(saved) if saved else train_tokenizers(pairs, config)
+    corpus = build_corpus(pairs, tokenizers, config)
+    tracker.say(f"training data: {len(corpus):,} pairs, {corpus.dropped}")
+    if len(corpus) == 0:
+        raise SaccadeError("no pair is left after the filters", where=str(config.source), do="raise --data.max-length")
+    source, target = tokenizers
+    sizes = f"{source.size:,} {source.kind} tokens"
+    if source is not target:
+        sizes += f" to {target.size:,} {target.kind} tokens"
+    tracker.say(f"vocabulary: {sizes}{' for both sides' if source is target else ''}")
+    kept = build_corpus(valid, tokenizers, config, keep_text=True, filtered=False) if valid else None
+    if kept is None:
+        tracker.say("no validation data: the last model counts as the best (give --valid-source or --data.hold-out)")
+    return Data(tokenizers, corpus, kept)
+
+
+def pairs_of(config: DataConfig, source: str | None, target: str | None) -> Any:
+    """The pairs of one or two files."""
+    assert source is not None
+    return read_pairs(source, target, source_column=config.source_column, target_column=config.target_column)
+
+
+class Run:
+    """One run from its data to its model folders."""
+
+    def __init__(self, config: RunConfig, directory: RunDirectory, group: Group, *, resumed: bool = False) -> None:
+        self.config = config
+        self.directory = directory
+        self.group = group
+        self.training = config.training
+        self.resumed = resumed
+        self.device = choose_device(self.training.device)
+        self.tracker: Tracker = SilentTracker()
+        if group.rank == 0:
+            self.tracker = RunTracker(directory, metrics=self.training.metrics, log_every=self.training.log_every)
+        self.best: Validation | None = None
+
+    def go(self) -> RunResult:
+        """Do everything; whatever happens, say where the run lies."""
+        self.tracker.say(f"run directory: {self.directory.path}")
+        try:
+            self.prepare()
+            interrupted = self.learn()
+            self.finish()
+        except NotFiniteError as error:
+            kept = checkpoints(self.directory.checkpoints)
+            raise SaccadeError(
+                f"training stopped at step {self.loop.progress.step + 1}: {error.what}, in the batch of {error.where}",
+                where=str(self.directory.path),
+                do=f"last good checkpoint: {kept[-1] if kept else 'none yet'}; lower --training.learning-rate, or look "
+                "at these lines of the training data",
+            ) from None
+        finally:
+            self.tracker.say(f"run directory: {self.directory.path}")
+            self.tracker.close()
+        progress = self.loop.progress
+        return RunResult(self.directory, progress.step, self.best, progress.seconds, interrupted)
+
+    def prepare(self) -> None:
+        """Data, model, optimizer, loop; from a checkpoint if the run is resumed."""
+        saved = self.directory.path / "tokenizers"
+        self.data = load_data(self.config.data, saved if self.resumed else None, self.tracker)
+        if self.group.rank == 0 and not self.resumed:  # a resumed run must not train them again
+            saved.mkdir()
+            save_tokenizers(saved, self.data.tokenizers)
+        self.choice: Choice = self.config.choice()
+        torch.manual_seed(self.training.seed)
+        sizes = vocabulary_sizes(self.data.tokenizers)
+        self.model: nn.Module = self.choice.build(sizes).to(self.device)
+        self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        self.tracker.say(f"model: {self.choice.family}, {self.parameters:,} parameters, on {self.device}")
+        self.objective = Likelihood(self.training.label_smoothing)
+        optimizer = make_optimizer(self.model.parameters(), self.training)
+        plan = plan_epoch(self.data.train, batch_tokens=self.config.data.batch_tokens, seed=self.training.seed, epoch=0)
+        self.tracker.say(f"batches: {len(plan):,} an epoch, {plan.padding:.1%} padding")
+        self.total_steps = self.find_total(math.ceil(len(plan) / self.training.accumulate))
+        peak = self.training.learning_rate or paper_peak(self.choice.config.width, self.training.warmup_steps)
+        self.loop = Loop(
+            self.model,
+            self.objective,
+            optimizer,
+            self.data.train,
+            symbols=self.data.tokenizers.target.symbols,
+            rate=partial(
+                learning_rate,
+                schedule=self.training.schedule,
+                peak=peak,
+                warmup=self.training.warmup_steps,
+                total=self.total_steps,
+            ),
+            seed=self.training.seed,
+            batch_tokens=self.config.data.batch_tokens,
+            accumulate=self.training.accumulate,
+            clip_norm=self.training.clip_norm,
+            device=self.device,
+            group=self.group,
+            autocast=autocast_for(self.device, self.training.precision),
+        )
+        batch = collate(self.data.train, plan.batches[0], self.loop.symbols).to(self.device)
+        self.flop_rate = FlopRate.measure(self.model, self.objective, batch)
+        if self.resumed:
+            self.restore()
+        self.translator = Translator(self.model, self.data.tokenizers, self.config.decoding, self.device)
+
+    def restore(self) -> None:
+        """Continue from the newest checkpoint."""
+        kept = checkpoints(self.directory.checkpoints)
+        if not kept:
+            raise SaccadeError("holds no checkpoint", where=str(self.directory.path), do="start the run anew elsewhere")
+        self.loop.progress = load_checkpoint(kept[-1], self.model, self.loop.optimizer)
+        self.tracker.say(f"resumed from {kept[-1]}")
+
+    def find_total(self, steps_an_epoch: int) -> int | None:
+        """The number of updates, if steps or epochs limit the run."""
+        training = self.training
+        epochs = training.max_epochs
+        if not (training.max_steps or training.max_epochs or training.max_minutes):
+            epochs = DEFAULT_EPOCHS
+        limits = [training.max_steps, epochs * steps_an_epoch if epochs else None]
+        return min((limit for limit in limits if limit), default=None)
+
+    def learn(self) -> str | None:
+        """Update until a limit, early stopping or a signal; returns the signal's name."""
+        progress, training = self.loop.progress, self.training
+        began = time.perf_counter() - progress.seconds
+        self.model.train()
+        with Interruption() as interruption:
+            updates = self.loop.updates()
+            reason = self.reason_to_stop(interruption)
+            while reason is None:
+                update = next(updates)
+                progress.flops += self.flop_rate.per_token * update.target_tokens
+                progress.seconds = time.perf_counter() - began
+                self.tracker.update(update, progress, self.share_done())
+                reason = self.reason_to_stop(interruption)
+                ends = reason is not None
+                if (ends and interruption.signal is None) or update.step % training.validate_every == 0:
+                    self.judge()
+                    progress.seconds = time.perf_counter() - began
+                    reason = reason or self.reason_to_stop(interruption)
+                if ends or update.step % training.checkpoint_every == 0:
+                    self.save()
+            self.tracker.say(f"stopped after {progress.step:,} updates: {reason}")
+        return interruption.name if interruption.signal is not None else None
+
+    def reason_to_stop(self, interruption: Interruption) -> str | None:
+        """Why the run ends here, if it does; all processes agree."""
+        progress, training = self.loop.progress, self.training
+        reason = None
+        if interruption.signal is not None:
+            reason = f"{interruption.name}; go on with saccade train --resume {self.directory.path}"
+        elif self.total_steps and progress.step >= self.total_steps:
+            reason = "all steps are done"
+        elif training.max_minutes and progress.seconds >= 60 * training.max_minutes:
+            reason = f"{training.max_minutes:g} minutes are over"
+        elif training.patience and progress.stale >= training.patience:
+            reason = (
+                f"no better {training.criterion} since step {progress.best_step:,}"
+            )
+        if self.group.size > 1 and self.group.total(float(reason is not None)) and reason is None:
+            reason = "another process stopped"
+        return reason
+
+    def share_done(self) -> float | None:
+        """How much of the run is over, by whichever limit is nearer."""
+        progress, training = self.loop.progress, self.training
+        shares = [progress.step / self.total_steps] if self.total_steps else []
+        if training.max_minutes:
+            shares.append(progress.seconds / 60 / training.max_minutes)
+        return min(1.0, max(shares)) if shares else None
+
+    def judge(self) -> None:
+        """Validate, and keep the model if it is the best so far."""
+        if self.data.valid is None or self.group.rank != 0:
+            return
+        found = self.validate()
+        progress = self.loop.progress
+        self.tracker.validation(progress.step, found)
+        value = found.value(self.training.criterion)
+        if progress.best is None or value < progress.best:
+            progress.best, progress.best_step, progress.stale = value, progress.step, 0
+            self.best = found
+            self.save_model(self.directory.best, found)
+        else:
+            progress.stale += 1
+
+    def validate(self) -> Validation:
+        """The model as it is now, on the validation data."""
+        assert self.data.valid is not None
+        return validate(
+            self.translator,
+            self.data.valid,
+            self.objective,
+            metrics=self.training.metrics,
+            batch_tokens=self.config.data.batch_tokens,
+            sentences=self.training.valid_sentences,
+            samples=self.training.samples,
+        )
+
+    def save(self) -> None:
+        """A checkpoint; older ones go when it is whole."""
+        if self.group.rank == 0:
+            save_checkpoint(self.directory.checkpoints, self.model, self.loop.optimizer, self.loop.progress)
+            prune(self.directory.checkpoints, self.training.keep_checkpoints)
+
+    def save_model(self, path: Path, found: Validation | None, note: str = "") -> None:
+        """A complete model folder."""
+        card = model_card(self.config, self.choice, self.loop.progress, self.parameters, found, note)
+        generation = self.config.decoding.model_dump(mode="json")
+        save_model_folder(path, ModelFolder(self.model, self.choice, self.data.tokenizers, generation, card))
+
+    def finish(self) -> None:
+        """Last model, averaged model, and the account of the run."""
+        if self.group.rank != 0:
+            return
+        progress = self.loop.progress
+        self.save_model(self.directory.last, None)
+        if self.training.average_last > 1:
+            self.consider_average()
+        if not self.directory.best.exists():
+            self.save_model(self.directory.best, None)
+        self.tracker.say(
+            f"trained {progress.step:,} updates, {progress.target_tokens:,} target tokens, "
+            f"{progress.flops:.2e} FLOPs in {person_time(progress.seconds)}"
+        )
+        if self.best:
+            self.tracker.say(f"best model: {self.directory.best}: {self.best}")
+
+    def consider_average(self) -> None:
+        """Average the last checkpoints; the average becomes the best model if validation says so."""
+        paths = checkpoints(self.directory.checkpoints)[-self.training.average_last :]
+        if len(paths) < 2:
+            return
+        with torch.no_grad():
+            own = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+            for name, tensor in average_weights(paths).items():
+                own[name].copy_(tensor)
+        note = f"Weights are the average of {len(paths)} checkpoints, {paths[0].name} to {paths[-1].name}."
+        found = self.validate() if self.data.valid else None
+        self.tracker.say(f"average of the last {len(paths)} checkpoints: {found or 'not validated'}")
+        best = self.loop.progress.best
+        if found is None or best is None or found.value(self.training.criterion) < best:
+            self.best = found
+            self.save_model(self.directory.best, found, note)

@@ -1,0 +1,28 @@
+"""The learning rate as a function of the step."""
+
+from __future__ import annotations
+
+import math
+
+from saccade.training.config import ScheduleKind
+
+
+def learning_rate(step: int, *, schedule: ScheduleKind, peak: float, warmup: int, total: int | None) -> float:
+    """The rate of update `step`, counted from 1.
+
+    All rise linearly to `peak` over `warmup` steps. inverse-sqrt is eq. 3 of Vaswani et al. 2017 with
+    peak = (d_model · warmup)^-0.5; linear and cosine fall to 0 at `total`.
+    """
+    if step <= warmup:
+        return peak * step / warmup
+    if schedule == "inverse-sqrt":
+        return peak * math.sqrt(max(warmup, 1) / step)
+    if schedule == "constant" or total is None:
+        return peak
+    left = max(0.0, (total - step) / max(1, total - warmup))
+    return peak * (left if schedule == "linear" else 0.5 - 0.5 * math.cos(math.pi * left))
+
+
+def paper_peak(width: int, warmup: int) -> float:
+    """The highest rate of Vaswani et al. 2017, eq. 3: 7.0e-4 for their base model."""
+    return float((width * max(warmup, 1)) ** -0.5)

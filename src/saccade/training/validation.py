@@ -1,0 +1,85 @@
+"""How good the model is on data it does not learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from saccade.data.batches import batches_in_order, collate
+from saccade.data.corpus import Corpus
+from saccade.data.files import Pair
+from saccade.decoding.config import DecodingConfig
+from saccade.evaluation.perplexity import perplexity
+from saccade.evaluation.scores import Score, score
+from saccade.inference.translator import Translator
+from saccade.training.objectives.objective import Objective
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One validation sentence and what the model makes of it."""
+
+    source: str
+    reference: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Loss of the whole validation set, scores of its translated part."""
+
+    loss: float  # negative log-likelihood a token, without smoothing
+    perplexity: float
+    scores: Mapping[str, Score]  # by the name of the metric
+    samples: tuple[Sample, ...]
+
+    def value(self, criterion: str) -> float:
+        """The criterion as a number to minimise."""
+        if criterion == "loss":
+            return self.loss
+        found = self.scores[criterion]
+        return -found.value if found.higher_is_better else found.value
+
+    def __str__(self) -> str:
+        parts = [f"loss {self.loss:.4f}", f"perplexity {self.perplexity:.2f}"]
+        return ", ".join(parts + [f"{name} {found.value:.2f}" for name, found in self.scores.items()])
+
+
+def validate(
+    translator: Translator,
+    corpus: Corpus,
+    objective: Objective,
+    *,
+    metrics: Sequence[str],
+    batch_tokens: int,
+    sentences: int,
+    samples: int,
+) -> Validation:
+    """Validate a model; it is in evaluation mode here and back in its own mode afterwards."""
+    model = translator.model
+    training = bool(getattr(model, "training", False))
+    model.eval()
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for rows in batches_in_order(corpus, batch_tokens):
+            loss = objective.loss(model, collate(corpus, rows, translator.symbols).to(translator.device))
+            total += loss.metrics["nll"]
+            count += loss.count
+    sources, references = group_by_source(corpus.pairs or [], sentences)
+    greedy = DecodingConfig(beam=1, batch_tokens=batch_tokens)
+    outputs = [found.text for found in translator.stream(sources, greedy)]
+    scores = {name: score(name, outputs, references) for name in metrics} if sources else {}
+    shown = [Sample(s, r[0], o) for s, r, o in zip(sources, references, outputs, strict=True)][:samples]
+    model.train(training)
+    return Validation(total / max(1, count), perplexity(total, count), scores, tuple(shown))
+
+
+def group_by_source(pairs: Sequence[Pair], limit: int) -> tuple[list[str], list[list[str]]]:
+    """The first distinct sources, each with all its targets as references."""
+    targets: dict[str, list[str]] = {}
+    for pair in pairs:
+        if pair.source in targets or len(targets) < limit:
+            targets.setdefault(pair.source, []).append(pair.target)
+    return list(targets), list(targets.values())

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saccade.data.batches import Batch, batches_in_order, collate, cut, move, padding_share, plan_epoch
+from saccade.data.corpus import Corpus
+from saccade.interface import Source, Symbols
+
+SYMBOLS = Symbols()
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
+
+
+def corpus_of(lengths: list[tuple[int, int]] | np.ndarray) -> Corpus:
+    """A corpus with sides of the given lengths; every token tells where it is from."""
+    table = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
+    offsets = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(table, axis=0)])
+    ids = [np.arange(total, dtype=np.int32) % 1000 + 4 for total in offsets[-1]]
+    for side in (0, 1):
+        ids[side][offsets[1:, side] - 1] = SYMBOLS.end
+    return Corpus(ids[0], offsets[:, 0].copy(), ids[1], offsets[:, 1].copy())
+
+
+def sentence_lengths(count: int) -> np.ndarray:
+    """Lengths spread like those of sentences, with sides that differ a little."""
+    generator = np.random.default_rng(3)
+    source = np.clip(generator.gamma(8, 2, count).astype(np.int64), 2, 80)
+    return np.stack([source, np.maximum(2, source + generator.integers(-3, 4, count))], axis=1)
+
+
+class TestCollate:
+    @settings(deadline=None, max_examples=50)
+    @given(lengths=LENGTHS, data=st.data())
+    def test_fast_path_is_the_obvious_path(self, lengths: list[tuple[int, int]], data: st.DataObject) -> None:
+        corpus = corpus_of(lengths)
+        indices = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=10))
+        batch = collate(corpus, indices, SYMBOLS)
+        assert batch.indices == tuple(indices)
+        assert isinstance(batch.source.values, torch.Tensor)
+        longest_source = max(lengths[index][0] for index in indices)
+        longest_target = max(lengths[index][1] for index in indices)
+        assert batch.source.values.shape == batch.source.mask.shape == (len(indices), longest_source)
+        assert batch.prefix.shape == batch.target.shape == batch.target_mask.shape == (len(indices), longest_target)
+        for row, index in enumerate(indices):
+            source, target = corpus.source(index).tolist(), corpus.target(index).tolist()
+            source_filler = [SYMBOLS.pad] * (longest_source - len(source))
+            target_filler = [SYMBOLS.pad] * (longest_target - len(target))
+            assert batch.source.values[row].tolist() == source + source_filler
+            assert batch.target[row].tolist() == target + target_filler
+            assert batch.prefix[row].tolist() == [SYMBOLS.begin, *target[:-1], *target_filler]
+            assert batch.source.mask[row].tolist() == [True] * len(source) + [False] * len(source_filler)
+            assert batch.target_mask[row].tolist() == [True] * len(target) + [False] * len(target_filler)
+        assert batch.source_tokens == sum(lengths[index][0] for index in indices)
+        assert batch.target_tokens == sum(lengths[index][1] for index in indices)
+
+    def test_types(self) -> None:
+        batch = collate(corpus_of([(3, 4), (2, 2)]), [1, 0])
+        assert batch.prefix.dtype == batch.target.dtype == torch.int64
+        assert batch.source.mask.dtype == batch.target_mask.dtype == torch.bool
+
+    def test_moving_moves_everything(self) -> None:
+        batch = collate(corpus_of([(3, 4)]), [0]).to("meta")
+        assert isinstance(batch, Batch)
+        assert isinstance(batch.source.values, torch.Tensor)
+        tensors = (batch.source.values, batch.source.mask, batch.prefix, batch.target, batch.target_mask)
+        assert {tensor.device.type for tensor in tensors} == {"meta"}
+        assert batch.indices == (0,)
+
+    def test_sources_in_a_source_move_too(self) -> None:
+        mask = torch.ones(1, 2, dtype=torch.bool)
+        inner = move(Source((Source(torch.zeros(1, 2), mask),), mask), "meta").values
+        assert isinstance(inner, tuple)
+        assert inner[0].mask.device.type == "meta"
+
+
+class TestPlan:
+    @settings(deadline=None, max_examples=100)
+    @given(lengths=LENGTHS, batch_tokens=st.integers(1, 200), seed=st.integers(0, 2**40), pool=st.integers(1, 4))
+    def test_every_example_once_and_no_batch_too_large(
+        self, lengths: list[tuple[int, int]], batch_tokens: int, seed: int, pool: int
+    ) -> None:
+        corpus = corpus_of(lengths)
+        plan = plan_epoch(corpus, batch_tokens=batch_tokens, seed=seed, epoch=0, pool=pool)
+        for batches in (plan.batches, batches_in_order(corpus, batch_tokens)):
+            assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+            for batch in batches:
+                size = len(batch) * max(max(lengths[index]) for index in batch)
+                assert size <= batch_tokens or len(batch) == 1
+
+    @settings(deadline=None, max_examples=100)
+    @given(lengths=LENGTHS, batch_tokens=st.integers(1, 200))
+    def test_cutting_is_greedy(self, lengths: list[tuple[int, int]], batch_tokens: int) -> None:
+        expected: list[list[int]] = []
+        for index in range(len(lengths)):
+            grown = [*expected[-1], index] if expected else [index]
+            if expected and len(grown) * max(max(lengths[member]) for member in grown) <= batch_tokens:
+                expected[-1] = grown
+            else:
+                expected.append([index])
+        batches = cut(corpus_of(lengths), np.arange(len(lengths)), batch_tokens)
+        assert [batch.tolist() for batch in batches] == expected
+
+    @settings(deadline=None, max_examples=50)
+    @given(lengths=LENGTHS, batch_tokens=st.integers(1, 200))
+    def test_padding_is_what_collating_shows(self, lengths: list[tuple[int, int]], batch_tokens: int) -> None:
+        corpus = corpus_of(lengths)
+        batches = batches_in_order(corpus, batch_tokens)
+        made = [collate(corpus, batch) for batch in batches]
+        real = sum(batch.source_tokens + batch.target_tokens for batch in made)
+        positions = sum(batch.source.mask.numel() + batch.target_mask.numel() for batch in made)
+        assert padding_share(corpus, batches) == pytest.approx(1 - real / positions)
+
+    def test_order_is_a_function_of_seed_and_epoch(self) -> None:
+        corpus = corpus_of(sentence_lengths(2000))
+
+        def order(seed: int, epoch: int) -> list[list[int]]:
+            return [batch.tolist() for batch in plan_epoch(corpus, batch_tokens=512, seed=seed, epoch=epoch)]
+
+        assert order(1, 0) == order(1, 0)
+        different = [order(1, 0), order(1, 1), order(2, 0), order(0, 1)]
+        assert all(different[a] != different[b] for a in range(4) for b in range(a))
+
+    def test_epochs_mix_the_company(self) -> None:
+        corpus = corpus_of(sentence_lengths(20_000))
+        label = np.empty(len(corpus), dtype=np.int64)
+        for number, batch in enumerate(plan_epoch(corpus, batch_tokens=2048, seed=0, epoch=1)):
+            label[batch] = number
+        together = again = 0
+        for batch in plan_epoch(corpus, batch_tokens=2048, seed=0, epoch=0):
+            counts = np.bincount(label[batch])
+            again += int((counts * (counts - 1)).sum())
+            together += len(batch) * (len(batch) - 1)
+        assert again / together < 0.5
+
+    def test_little_padding_on_both_sides(self) -> None:
+        corpus = corpus_of(sentence_lengths(20_000))
+        plan = plan_epoch(corpus, batch_tokens=2048, seed=0, epoch=0)
+        assert plan.padding < 0.06
+        assert padding_share(corpus, batches_in_order(corpus, 2048)) < 0.03
+        unsorted = cut(corpus, np.random.default_rng(0).permutation(len(corpus)), 2048)
+        assert padding_share(corpus, unsorted) > 0.5
+        assert len(plan) < 0.6 * len(unsorted)
+
+    def test_validation_starts_with_the_shortest(self) -> None:
+        corpus = corpus_of(sentence_lengths(500))
+        longest = [int(corpus.longer_lengths[batch].max()) for batch in batches_in_order(corpus, 256)]
+        assert longest == sorted(longest)
+
+    def test_an_empty_corpus_has_no_batches(self) -> None:
+        corpus = corpus_of([])
+        plan = plan_epoch(corpus, batch_tokens=100, seed=0, epoch=0)
+        assert (plan.batches, plan.padding, batches_in_order(corpus, 100)) == ([], 0.0, [])
+
+    def test_two_hundred_thousand_examples_take_a_moment(self) -> None:
+        corpus = corpus_of(sentence_lengths(200_000))
+        begin = time.perf_counter()
+        plan_epoch(corpus, batch_tokens=4096, seed=0, epoch=0)
+        assert time.perf_counter() - begin < 5  # about 0.2 s on a laptop

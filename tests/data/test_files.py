@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+from pathlib import Path
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from saccade.data.files import Pair, read_lines, read_pairs
+from saccade.errors import SaccadeError
+
+PAIRS = [Pair("a cat", "eine Katze"), Pair("two dogs", "zwei Hunde"), Pair("“quoted” \u2028 text", '"zitiert"')]
+
+
+def write(path: Path, text: str) -> Path:
+    data = text.encode("utf-8")
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def refusal(path: Path, *parts: str) -> str:
+    """A pattern for an error that names the file first and then says each of the parts."""
+    return "(?s)" + ".*".join(re.escape(part) for part in (str(path), *parts))
+
+
+class TestLines:
+    @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+    def test_only_a_line_feed_ends_a_line(self, tmp_path: Path, name: str) -> None:
+        path = write(tmp_path / name, "\ufeffone\r\ntwo\u2028\x0b\x85\x1c still two\n\nfour\r")
+        assert list(read_lines(path)) == ["one", "two\u2028\x0b\x85\x1c still two", "", "four"]
+
+    def test_a_final_line_feed_starts_no_line(self, tmp_path: Path) -> None:
+        assert list(read_lines(write(tmp_path / "a", "x\n"))) == list(read_lines(write(tmp_path / "b", "x"))) == ["x"]
+
+    @hypothesis_settings(deadline=None, max_examples=50)
+    @given(lines=st.lists(st.text(st.characters(exclude_characters="\n\r\ufeff", codec="utf-8")), min_size=1))
+    def test_what_is_written_is_read(self, tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+        path = write(tmp_path_factory.getbasetemp() / "lines", "".join(line + "\n" for line in lines))
+        assert list(read_lines(path)) == lines
+
+    def test_bad_utf8_is_located(self, tmp_path: Path) -> None:
+        path = tmp_path / "latin"
+        path.write_bytes("gut\nschön\n".encode("latin1"))
+        with pytest.raises(SaccadeError, match=refusal(path, "line 2", "byte 4", "0xf6", "iconv")):
+            list(read_lines(path))
+
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(SaccadeError, match=refusal(tmp_path / "no", "no such file", "check the path")):
+            list(read_lines(tmp_path / "no"))
+
+    def test_a_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(SaccadeError, match=refusal(tmp_path, "is a directory", "name a file")):
+            list(read_lines(tmp_path))
+
+    @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+    def test_an_empty_file(self, tmp_path: Path, name: str) -> None:
+        path = write(tmp_path / name, "")
+        with pytest.raises(SaccadeError, match=refusal(path, "is empty", "one example a line")):
+            list(read_lines(path))
+
+    def test_a_cut_off_archive(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.gz", "".join(f"line {number}\n" for number in range(10_000)))
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(SaccadeError, match=refusal(path, "cut off after line", "gzip -t")):
+            list(read_lines(path))
+
+    def test_a_false_archive(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.gz"
+        path.write_bytes(b"plain text\n")
+        with pytest.raises(SaccadeError, match=refusal(path, "damaged", "gzip -t")):
+            list(read_lines(path))
+
+
+class TestAligned:
+    def test_line_by_line(self, tmp_path: Path) -> None:
+        source = write(tmp_path / "a.en", "".join(f"{pair.source}\n" for pair in PAIRS))
+        target = write(tmp_path / "a.de.gz", "".join(f"{pair.target}\n" for pair in PAIRS))
+        assert list(read_pairs(source, target)) == PAIRS
+
+    @pytest.mark.parametrize(("sources", "targets"), [(5, 3), (3, 5)])
+    def test_unequal_files_name_both_counts(self, tmp_path: Path, sources: int, targets: int) -> None:
+        source, target = write(tmp_path / "a.en", "x\n" * sources), write(tmp_path / "a.de", "y\n" * targets)
+        message = refusal(source, f"a.en has {sources} lines", f"a.de has {targets}", "line n")
+        with pytest.raises(SaccadeError, match=message):
+            list(read_pairs(source, target))
+
+
+class TestTsv:
+    @pytest.mark.parametrize("name", ["a.tsv", "a.TSV", "a.tsv.gz", "a.txt"])
+    def test_columns_1_and_2_without_a_header(self, tmp_path: Path, name: str) -> None:
+        path = write(tmp_path / name, "".join(f"{pair.source}\t{pair.target}\textra\n" for pair in PAIRS) + "\n")
+        assert list(read_pairs(path)) == PAIRS
+
+    def test_a_header_is_found(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.tsv", "id\ttarget\tsource\n1\teine Katze\ta cat\n")
+        assert list(read_pairs(path)) == PAIRS[:1]
+
+    def test_columns_by_name(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.tsv", "en\tde\na cat\teine Katze\n")
+        assert list(read_pairs(path, source_column="de", target_column="en")) == [Pair("eine Katze", "a cat")]
+
+    def test_columns_by_number(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.tsv", "7\teine Katze\ta cat\n")
+        assert list(read_pairs(path, source_column="3", target_column="2")) == PAIRS[:1]
+
+    def test_an_unknown_column_names_the_nearest(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.tsv", "english\tgerman\nx\ty\n")
+        with pytest.raises(SaccadeError, match=refusal(path, "line 1", "'englisch'", "did you mean 'english'")):
+            list(read_pairs(path, source_column="englisch", target_column="german"))
+
+    def test_a_missing_tab_is_located(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.tsv", "a\tb\nc d\n")
+        with pytest.raises(SaccadeError, match=refusal(path, "line 2", "has 1 column,", "one TAB")):
+            list(read_pairs(path))
+
+
+class TestJsonl:
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+    def test_one_object_a_line(self, tmp_path: Path, name: str) -> None:
+        path = write(tmp_path / name, "\n".join(json.dumps(pair._asdict()) + "\n" for pair in PAIRS))
+        assert list(read_pairs(path)) == PAIRS
+
+    @pytest.mark.parametrize(
+        ("line", "parts"),
+        [
+            ('{"source": "a", ', ["is not JSON", "one object a line"]),
+            ('["a", "b"]', ["is not a JSON object", "one object a line"]),
+            ('{"sorce": "a", "target": "b"}', ["'source'", "did you mean 'sorce'"]),
+            ('{"source": 3, "target": "b"}', ["'source' holds a int", "quotes"]),
+            ('{"source": "a", "target": null}', ["'target' holds nothing (null)", "quotes"]),
+            (r'{"source": "a", "target": "\ud83d"}', ["'target'", "surrogate", "both halves"]),
+            ("[" * 100_000, ["is not JSON"]),
+        ],
+    )
+    def test_a_faulty_line_is_located(self, tmp_path: Path, line: str, parts: list[str]) -> None:
+        path = write(tmp_path / "a.jsonl", '{"source": "a", "target": "b"}\n' + line + "\n")
+        with pytest.raises(SaccadeError, match=refusal(path, "line 2", *parts)):
+            list(read_pairs(path))
+
+
+class TestParquet:
+    def write(self, path: Path, **columns: list[str | None] | list[int]) -> Path:
+        parquet.write_table(pyarrow.table(columns), path)
+        return path
+
+    def test_two_columns(self, tmp_path: Path) -> None:
+        columns = {"de": [pair.target for pair in PAIRS], "en": [pair.source for pair in PAIRS]}
+        path = self.write(tmp_path / "a.parquet", **columns)
+        assert list(read_pairs(path, source_column="en", target_column="de")) == PAIRS
+
+    def test_an_unknown_column(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path / "a.parquet", sources=["a"], target=["b"])
+        with pytest.raises(SaccadeError, match=refusal(path, "'source'", "did you mean 'sources'")):
+            list(read_pairs(path))
+
+    def test_a_null_is_located(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path / "a.parquet", source=["a", None], target=["b", "c"])
+        with pytest.raises(SaccadeError, match=refusal(path, "row 2", "nothing (null)")):
+            list(read_pairs(path))
+
+    def test_a_damaged_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.parquet"
+        path.write_bytes(b"PAR1 and nothing that follows")
+        with pytest.raises(SaccadeError, match=refusal(path, "not a readable Parquet file")):
+            list(read_pairs(path))
+
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(SaccadeError, match=refusal(tmp_path / "no.parquet", "no such file")):
+            list(read_pairs(tmp_path / "no.parquet"))
+
+    def test_an_empty_file(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path / "a.parquet", source=[], target=[])
+        with pytest.raises(SaccadeError, match=refusal(path, "is empty")):
+            list(read_pairs(path))
+
+    def test_without_pyarrow(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(SaccadeError, match=refusal(tmp_path, "pyarrow", "pip install 'saccade[parquet]'")):
+            list(read_pairs(tmp_path / "a.parquet"))
+
+
+def test_lines_without_a_target_say_how_to_give_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.en", "a cat\n")
+    with pytest.raises(SaccadeError, match=refusal(path, "no target", "--target FILE", ".tsv")):
+        list(read_pairs(path))

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fake_model import SYMBOLS, FakeModel, empty_memory, fake_memory
+from saccade.decoding.beam import beam_search
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.constraints import constraints_of
+from saccade.decoding.hypothesis import Hypothesis
+from saccade.decoding.search import search
+from saccade.errors import SaccadeError
+from saccade.interface import Memory, select
+
+SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
+LIMIT = 4
+TOKENS = (4, 5, 6)  # all that a vocabulary of 7 has besides its symbols
+EVERYTHING = 3**LIMIT + 3**3  # more than there are candidates at any step
+
+
+def divisor(length: int, config: DecodingConfig) -> float:
+    penalties = {"gnmt": (5 + length) / 6, "plain": length, "none": 1}
+    return penalties[config.length_penalty] ** config.length_alpha
+
+
+def judged(model: FakeModel, memory: Memory, symbols: tuple[int, ...], config: DecodingConfig) -> Hypothesis:
+    """What the model and equation 14 say of one sequence against one row of memory, term by term."""
+    decoded = model.decode(torch.tensor([[SYMBOLS.begin, *symbols[:-1]]]), memory, record=True)
+    log_probabilities = model.logits(decoded.outputs[0]).log_softmax(dim=-1)
+    each = [log_probabilities[position, symbol].item() for position, symbol in enumerate(symbols)]
+    score = sum(each) / divisor(len(symbols), config)
+    if config.coverage_beta:
+        [last] = [record for record in decoded.attention if record.kind == "cross" and record.layer == 1]
+        coverage = last.weights[0].mean(dim=0).sum(dim=0)[memory.mask[0]]  # (S,)
+        score += config.coverage_beta * sum(math.log(min(total, 1.0)) for total in coverage.tolist())
+    finished = symbols[-1] == SYMBOLS.end
+    return Hypothesis(symbols[:-1] if finished else symbols, sum(each), score, tuple(each), finished)
+
+
+def exhaustive(model: FakeModel, memory: Memory, config: DecodingConfig) -> list[Hypothesis]:
+    """Every sequence that a search may return, best first: the finished ones, then those cut off at the limit."""
+    finished = [
+        judged(model, memory, (*tokens, SYMBOLS.end), config)
+        for length in range(config.min_length, LIMIT)
+        for tokens in itertools.product(TOKENS, repeat=length)
+    ]
+    cut = [judged(model, memory, tokens, config) for tokens in itertools.product(TOKENS, repeat=LIMIT)]
+    return [*sorted(finished, key=lambda each: -each.score), *sorted(cut, key=lambda each: -each.score)]
+
+
+def assert_same(found: list[Hypothesis], expected: list[Hypothesis], *, tolerance: float = 1e-4) -> None:
+    assert [(each.tokens, each.finished) for each in found] == [(each.tokens, each.finished) for each in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.score == pytest.approx(other.score, abs=tolerance)
+        assert one.log_probability == pytest.approx(other.log_probability, abs=tolerance)
+        assert one.token_log_probabilities == pytest.approx(other.token_log_probabilities, abs=tolerance)
+
+
+@pytest.mark.parametrize("coverage_beta", [0.0, 0.4])
+@pytest.mark.parametrize(("penalty", "alpha"), [("gnmt", 1.0), ("gnmt", 0.6), ("plain", 1.0), ("none", 1.0)])
+def test_a_beam_of_full_width_is_exhaustive(penalty, alpha, coverage_beta):
+    model = FakeModel(seed=5)
+    memory = fake_memory(model, SOURCES[:2])
+    config = DecodingConfig(
+        beam=EVERYTHING,
+        nbest=60,  # more than the 40 sequences that finish: the rest are cut off
+        length_penalty=penalty,
+        length_alpha=alpha,
+        coverage_beta=coverage_beta,
+        max_length=LIMIT,
+    )
+    for row, found in enumerate(search(model, memory, config, SYMBOLS)):
+        assert_same(found, exhaustive(model, select(memory, torch.tensor([row])), config)[:60])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_of_a_full_beam_with_its_early_stop_is_the_best_of_all(seed):
+    model = FakeModel(seed=seed, end_bias=1.0)
+    memory = fake_memory(model, SOURCES)
+    config = DecodingConfig(beam=EVERYTHING, nbest=2, max_length=LIMIT, min_length=1)
+    for row, found in enumerate(search(model, memory, config, SYMBOLS)):
+        assert_same(found, exhaustive(model, select(memory, torch.tensor([row])), config)[:2])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    beam=st.integers(1, 6),
+    nbest=st.integers(1, 6),
+    penalty=st.sampled_from(["gnmt", "plain", "none"]),
+    alpha=st.sampled_from([0.0, 0.6, 1.0, 1.5]),
+    coverage_beta=st.sampled_from([0.0, 0.3]),
+    end_bias=st.sampled_from([0.0, 1.0, 3.0]),
+    prefixed=st.booleans(),
+)
+def test_the_early_stop_loses_nothing(seed, beam, nbest, penalty, alpha, coverage_beta, end_bias, prefixed):
+    model = FakeModel(vocabulary=12, seed=seed, end_bias=end_bias)
+    memory = fake_memory(model, SOURCES)
+    config = DecodingConfig(
+        beam=max(beam, nbest, 2 if coverage_beta else 1),
+        nbest=nbest,
+        length_penalty=penalty,
+        length_alpha=alpha,
+        coverage_beta=coverage_beta,
+        max_length_factor=1.0,
+        max_length_offset=4,
+    )
+    constraints = constraints_of(memory, config, SYMBOLS, [[4, 5], [], [6], [], [7, 8, 9]] if prefixed else None)
+    stopped = beam_search(model, memory, constraints, config, SYMBOLS)
+    early = len(model.steps)
+    complete = beam_search(model, memory, constraints, config, SYMBOLS, early_stop=False)
+    assert early <= len(model.steps) - early
+    for one, other in zip(stopped, complete, strict=True):
+        assert_same(one, other, tolerance=1e-5)
+
+
+def test_the_early_stop_saves_steps():
+    model = FakeModel(vocabulary=12, end_bias=4.0)
+    memory = fake_memory(model, SOURCES)
+    search(model, memory, DecodingConfig(length_penalty="none", max_length=50), SYMBOLS)
+    assert len(model.steps) < 15
+
+
+def slow_beam(model: FakeModel, memory: Memory, config: DecodingConfig, limit: int) -> list[Hypothesis]:
+    """The textbook's beam search of one row: lists, sorting, and decode from scratch."""
+    live: list[tuple[int, ...]] = [()]
+    finished: list[Hypothesis] = []
+    for _ in range(limit):
+        candidates = [
+            judged(model, memory, (*tokens, token), config) for tokens in live for token in (SYMBOLS.end, *TOKENS)
+        ]
+        best = sorted(candidates, key=lambda each: -each.log_probability)[: 2 * config.beam]
+        finished += [each for each in best if each.finished]
+        live = [each.tokens for each in best if not each.finished][: config.beam]
+    cut = [judged(model, memory, tokens, config) for tokens in live]
+    ordered = [*sorted(finished, key=lambda each: -each.score), *sorted(cut, key=lambda each: -each.score)]
+    return ordered[: config.nbest]
+
+
+@pytest.mark.parametrize("coverage_beta", [0.0, 0.3])
+@pytest.mark.parametrize("beam", [2, 3, 5])
+def test_narrow_beams_are_those_of_the_textbook(beam, coverage_beta):
+    for seed in range(3):
+        model = FakeModel(seed=seed, sharpness=0.7)
+        memory = fake_memory(model, SOURCES)
+        config = DecodingConfig(beam=beam, nbest=beam, coverage_beta=coverage_beta, max_length=6)
+        for row, found in enumerate(search(model, memory, config, SYMBOLS)):
+            assert_same(found, slow_beam(model, select(memory, torch.tensor([row])), config, limit=6))
+
+
+def test_every_hypothesis_starts_with_its_prefix_and_the_best_come_first():
+    model = FakeModel(vocabulary=12, seed=2)
+    prefixes = [(4, 5, 6), (), (11,), (SYMBOLS.unknown, 4), (5, 5, 5, 5)]
+    config = DecodingConfig(beam=4, nbest=4, max_length=9)
+    results = search(model, fake_memory(model, SOURCES), config, SYMBOLS, prefixes=prefixes)
+    for prefix, found in zip(prefixes, results, strict=True):
+        assert len(found) == 4
+        assert len({each.tokens for each in found}) == 4
+        assert all(each.tokens[: len(prefix)] == prefix for each in found)
+        assert [(each.finished, each.score) for each in found] == sorted(
+            ((each.finished, each.score) for each in found), reverse=True
+        )
+
+
+def test_a_forced_prefix_runs_at_width_one():
+    model = FakeModel(vocabulary=12)
+    config = DecodingConfig(beam=4, max_length=6, min_length=6)
+    search(model, fake_memory(model, SOURCES[:2]), config, SYMBOLS, prefixes=[(4, 5, 6), (7, 8)])
+    assert model.steps == [2, 2, 2, 8, 8, 8]
+
+
+def test_sentences_leave_the_batch_when_they_are_decided():
+    model = FakeModel(vocabulary=12)
+    config = DecodingConfig(beam=3, max_length_factor=1.0, max_length_offset=2, length_penalty="none", min_length=3)
+    results = search(model, fake_memory(model, SOURCES), config, SYMBOLS)
+    assert model.steps[:2] == [5, 15]
+    assert model.steps[-1] < 15
+    for source, found in zip(SOURCES, results, strict=True):
+        [alone] = search(model, fake_memory(model, [source]), config, SYMBOLS)
+        assert_same(found, alone)
+
+
+def test_the_state_is_not_copied_while_no_hypothesis_moves(monkeypatch):
+    model = FakeModel(vocabulary=6, seed=1, end_bias=-50.0)  # two tokens, and no end
+    memory = fake_memory(model, SOURCES[:1])
+    config = DecodingConfig(beam=2, max_length=5)
+    copied = []
+
+    def counting(state, rows):
+        copied.append(type(state).__name__)
+        return select(state, rows)
+
+    monkeypatch.setattr("saccade.decoding.beam.select", counting)
+    prefixes = [[4, 4, 4, 4]]
+    search(model, memory, config, SYMBOLS, prefixes=prefixes)
+    assert "FakeState" not in copied
+    assert "Memory" not in copied
+
+
+def test_coverage_needs_attention_to_the_input():
+    model = FakeModel(attends=False)
+    with pytest.raises(SaccadeError, match="coverage penalty") as error:
+        search(model, fake_memory(model, SOURCES), DecodingConfig(coverage_beta=0.1), SYMBOLS)
+    assert error.value.do == "set decoding.coverage-beta to 0"
+
+
+def test_a_language_model_has_no_source():
+    model = FakeModel()
+    [one, other] = search(model, empty_memory(2), DecodingConfig(max_length=5, nbest=3), SYMBOLS)
+    assert len(one) == 3
+    assert_same(one, other)

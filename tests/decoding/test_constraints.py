@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fake_model import SYMBOLS, FakeModel, empty_memory, fake_memory
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.constraints import FREE, allow, constraints_of, length_limits
+from saccade.errors import SaccadeError
+
+VOCABULARY = 7
+
+
+def log_probabilities(rows: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, VOCABULARY, generator=generator).log_softmax(dim=1)
+
+
+def possible(allowed: torch.Tensor) -> list[list[int]]:
+    return [row.isfinite().nonzero().squeeze(1).tolist() for row in allowed]
+
+
+def free(rows: int) -> torch.Tensor:
+    return torch.empty(rows, 0, dtype=torch.long)
+
+
+def test_pad_begin_and_unknown_are_never_written():
+    allowed = allow(log_probabilities(2), 0, free(2), DecodingConfig(), SYMBOLS)
+    assert possible(allowed) == [[2, 4, 5, 6]] * 2
+    allowed = allow(log_probabilities(2), 0, free(2), DecodingConfig(allow_unknown=True), SYMBOLS)
+    assert possible(allowed) == [[2, 3, 4, 5, 6]] * 2
+
+
+def test_no_end_before_the_minimum_length():
+    config = DecodingConfig(min_length=2)
+    ends = [SYMBOLS.end in possible(allow(log_probabilities(1), at, free(1), config, SYMBOLS))[0] for at in range(4)]
+    assert ends == [False, False, True, True]
+
+
+def test_what_is_allowed_keeps_its_log_probability():
+    before = log_probabilities(3)
+    prefixes = torch.tensor([[4], [FREE], [SYMBOLS.unknown]])
+    after = allow(before.clone(), 0, prefixes, DecodingConfig(), SYMBOLS)
+    assert possible(after) == [[4], [2, 4, 5, 6], [SYMBOLS.unknown]]
+    assert torch.equal(after[after.isfinite()], before[after.isfinite()])
+
+
+def test_limits_follow_the_source_without_its_padding():
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    config = DecodingConfig(max_length_factor=1.5, max_length_offset=2)
+    assert length_limits(mask, config).tolist() == [6, 3]
+    assert length_limits(mask, DecodingConfig(max_length=4)).tolist() == [4, 4]
+    config = DecodingConfig(max_length_factor=1.5, max_length_offset=2, min_length=5)
+    assert length_limits(mask, config).tolist() == [6, 6], "room for the fewest tokens and an end"
+
+
+def test_a_language_model_needs_a_maximum_length():
+    with pytest.raises(SaccadeError, match="no limit") as error:
+        length_limits(empty_memory(2).mask, DecodingConfig())
+    assert error.value.do == "set decoding.max-length"
+    assert length_limits(empty_memory(2).mask, DecodingConfig(max_length=9)).tolist() == [9, 9]
+
+
+def test_ragged_prefixes_are_padded_with_free():
+    memory = fake_memory(FakeModel(), [[4], [5], [6]])
+    constraints = constraints_of(memory, DecodingConfig(), SYMBOLS, [[4, 5], [], [6]])
+    assert constraints.prefixes.tolist() == [[4, 5], [FREE, FREE], [6, FREE]]
+    assert constraints_of(memory, DecodingConfig(), SYMBOLS, [[], [], []]).prefixes.shape == (3, 0)
+    assert constraints_of(memory, DecodingConfig(), SYMBOLS, None).prefixes.shape == (3, 0)
+
+
+def test_prefixes_that_cannot_be_are_refused():
+    memory = fake_memory(FakeModel(), [[4], [5]])
+    with pytest.raises(SaccadeError, match="input 2 has 4 tokens, an output at most 3"):
+        constraints_of(memory, DecodingConfig(max_length=3), SYMBOLS, [[], [4, 5, 4, 5]])
+    with pytest.raises(ValueError, match="row 0 contains"):
+        constraints_of(memory, DecodingConfig(), SYMBOLS, [[4, SYMBOLS.end], []])
+    with pytest.raises(ValueError, match="1 prefixes for 2 rows"):
+        constraints_of(memory, DecodingConfig(), SYMBOLS, [[]])
+
+
+def test_nothing_possible_is_minus_infinity_and_not_nan():
+    impossible = torch.full((1, VOCABULARY), -math.inf)
+    for prefixes in (free(1), torch.tensor([[4]])):
+        assert allow(impossible.clone(), 0, prefixes, DecodingConfig(), SYMBOLS).isneginf().all()

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from saccade.errors import SaccadeError
+from saccade.evaluation.references import keyed_references, reference_streams
+
+
+def test_references_are_looked_up_by_their_source() -> None:
+    rows = [("read", "R IY D"), ("cat", "K AE T"), ("read", "R EH D"), ("read", "R IY D")]
+    assert keyed_references(["cat", "read", "cat"], iter(rows)) == [["K AE T"], ["R IY D", "R EH D"], ["K AE T"]]
+
+
+def test_equal_sources_do_not_share_one_list() -> None:
+    first, second = keyed_references(["a", "a"], [("a", "b")])
+    first.append("c")
+    assert second == ["b"]
+
+
+def test_a_source_without_reference_is_named_with_its_line() -> None:
+    with pytest.raises(SaccadeError, match=r"line 2: the source 'dog' has no reference"):
+        keyed_references(["cat", "dog"], [("cat", "K AE T")])
+
+
+def test_streams_have_gaps_where_a_sentence_has_fewer_references() -> None:
+    assert reference_streams([["a"], ["b", "c"], ["d", "e", "f"]]) == [
+        ["a", "b", "d"],
+        [None, "c", "e"],
+        [None, None, "f"],
+    ]

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import math
+
+import jiwer
+import pytest
+import sacrebleu
+from noisy_systems import noisy_systems
+
+from saccade.errors import SaccadeError
+from saccade.evaluation.edits import closest_edits
+from saccade.evaluation.scores import METRICS, Score, bleu, score
+
+HYPOTHESES = ["The cat sat on the mat.", "It is raining heavily today, is it not?"]
+REFERENCES = [["The cat sat on a mat."], ["It rains heavily today, does it not?"]]
+
+
+def test_bleu_is_that_of_sacrebleu_called_directly() -> None:
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [[accepted[0] for accepted in REFERENCES]])
+    result = score("bleu", HYPOTHESES, REFERENCES)
+    assert result.value == expected.score
+    assert result.details["brevity_penalty"] == expected.bp
+    assert [result.details[f"precision_{order}"] for order in (1, 2, 3, 4)] == expected.precisions
+    assert str(result) == (
+        f"BLEU = {expected.score:.2f}  nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
+    )
+
+
+def test_bleu_by_hand() -> None:
+    # 5 of 6 words, 3 of 5 bigrams, 2 of 4 trigrams, 1 of 3 four-grams; equal lengths, so no brevity penalty.
+    result = bleu(["the cat sat on the mat"], [["the cat sat on a mat"]], tokenize="none")
+    assert result.value == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
+
+
+def test_bleu_options_reach_the_score_and_the_signature() -> None:
+    upper, lower = ["THE CAT SAT ON THE MAT"], [["the cat sat on the mat"]]
+    assert bleu(upper, lower).value < 1
+    assert bleu(upper, lower, lowercase=True).value == pytest.approx(100)
+    assert "case:lc" in str(bleu(upper, lower, lowercase=True).signature)
+    assert "tok:char" in str(bleu(upper, lower, tokenize="char").signature)
+
+
+def test_chrf_and_ter_are_those_of_sacrebleu_called_directly() -> None:
+    stream = [[accepted[0] for accepted in REFERENCES]]
+    assert score("chrf", HYPOTHESES, REFERENCES).value == sacrebleu.corpus_chrf(HYPOTHESES, stream).score
+    assert score("ter", HYPOTHESES, REFERENCES).value == sacrebleu.corpus_ter(HYPOTHESES, stream).score
+    assert score("chrf", HYPOTHESES, REFERENCES).name == "chrF2"
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
+def test_ragged_references_are_given_to_sacrebleu_with_gaps(name: str) -> None:
+    ragged = [REFERENCES[0], [*REFERENCES[1], HYPOTHESES[1]]]
+    streams = [[ragged[0][0], ragged[1][0]], [None, ragged[1][1]]]
+    direct = {"bleu": sacrebleu.corpus_bleu, "chrf": sacrebleu.corpus_chrf, "ter": sacrebleu.corpus_ter}[name]
+    result = score(name, HYPOTHESES, ragged)
+    assert result.value == direct(HYPOTHESES, streams).score
+    assert "nrefs:var" in str(result.signature)
+
+
+@pytest.mark.parametrize("name", sorted(METRICS))
+def test_a_perfect_system_and_a_second_reference_that_helps(name: str) -> None:
+    best = 100.0 if score(name, HYPOTHESES, REFERENCES).higher_is_better else 0.0
+    perfect = [[hypothesis] for hypothesis in HYPOTHESES]
+    assert score(name, HYPOTHESES, perfect).value == pytest.approx(best)
+    both = [[*accepted, hypothesis] for accepted, hypothesis in zip(REFERENCES, HYPOTHESES, strict=True)]
+    assert score(name, HYPOTHESES, REFERENCES).value != pytest.approx(best)
+    assert score(name, HYPOTHESES, both).value == pytest.approx(best)
+    assert "nrefs:2" in str(score(name, HYPOTHESES, both).signature)
+
+
+def test_word_error_by_hand() -> None:
+    # One substitution, one deletion, one insertion over 3 + 4 reference words.
+    result = score("word-error", ["a x c", "e f h i"], [["a b c"], ["e f g h"]])
+    assert result.value == pytest.approx(100 * 3 / 7)
+    assert result.details["substitutions"] + result.details["insertions"] + result.details["deletions"] == 3
+    assert result.details["reference_length"] == 7
+    assert not result.higher_is_better
+
+
+def test_error_rates_are_those_of_jiwer_called_directly() -> None:
+    data = noisy_systems(50)
+    firsts = [accepted[0] for accepted in data.references]
+    words = score("word-error", data.system, data.references)
+    assert words.value == pytest.approx(100 * jiwer.wer(firsts, data.system))
+    assert score("symbol-error", data.system, data.references).value == words.value
+    characters = score("character-error", data.system, data.references)
+    assert characters.value == pytest.approx(100 * jiwer.cer(firsts, data.system))
+
+
+def test_the_closest_reference_counts_and_of_two_the_shorter() -> None:
+    closest = closest_edits(["a b c"], [["x y z", "a b c d e f", "a b d"]], "word")
+    assert closest == [(1, 0, 0, 3)]
+    for accepted in (["a b", "a b c d"], ["a b c d", "a b"]):
+        (edits,) = closest_edits(["a b c"], [accepted], "word")
+        assert (edits.total, edits.reference_length) == (1, 2)
+
+
+def test_every_kind_of_space_separates_words_but_is_a_character() -> None:
+    assert score("word-error", ["a\tb\u00a0 c "], [["a b c"]]).value == 0
+    assert score("character-error", [" a  b"], [["a b"]]).value == pytest.approx(100 / 3)
+
+
+def test_empty_texts_have_an_error_rate() -> None:
+    assert score("word-error", ["", "a"], [["a b"], ["a"]]).value == pytest.approx(100 * 2 / 3)
+    assert score("word-error", [""], [[""]]).value == 0
+    assert score("word-error", ["a b"], [[""]]).value == 100
+
+
+def test_exact_match_and_sequence_error() -> None:
+    hypotheses, references = ["K AE T", "D AO G ", "F IH SH"], [["K AE T"], ["D AA G", "D AO G"], ["F IY SH"]]
+    match = score("exact-match", hypotheses, references)
+    assert match.value == pytest.approx(200 / 3)
+    assert match.higher_is_better
+    error = score("sequence-error", hypotheses, references)
+    assert error.value == pytest.approx(100 / 3)
+    assert not error.higher_is_better
+
+
+def test_unequal_counts_name_both_numbers() -> None:
+    for name in METRICS:
+        with pytest.raises(SaccadeError, match=r"\(2\).*\(3\)"):
+            score(name, HYPOTHESES, [["a"], ["b"], ["c"]])
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "message"),
+    [
+        ([], [], "nothing to score"),
+        (["a", "b"], [["a"], []], "line 2: the sentence has no reference"),
+        (["a", "b"], ["a", "b"], "line 1: .*a list of strings"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(hypotheses: list[str], references: list[list[str]], message: str) -> None:
+    with pytest.raises(SaccadeError, match=message):
+        score("bleu", hypotheses, references)
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(SaccadeError, match=r"unknown metric 'wrd-error'\n  did you mean 'word-error'\?"):
+        score("wrd-error", ["a"], [["a"]])
+    with pytest.raises(SaccadeError, match=r"unknown BLEU tokenizer '13b'\n  did you mean '13a'\?"):
+        bleu(["a"], [["a"]], tokenize="13b")
+
+
+def test_a_score_becomes_strict_json() -> None:
+    data = Score("perplexity", math.inf, None, False, {"bits": math.nan, "tokens": 3.0}).to_json()
+    assert json.loads(json.dumps(data, allow_nan=False)) == {
+        "name": "perplexity",
+        "value": None,
+        "signature": None,
+        "higher_is_better": False,
+        "details": {"bits": None, "tokens": 3.0},
+    }
+    assert str(Score("perplexity", math.inf)) == "perplexity = inf"

@@ -1,0 +1,114 @@
+"""A model without layers: every probability is a fixed function of the source row and of the whole prefix.
+
+It is strict where a real model is silent: a state that meets the memory of another row is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from saccade.interface import Attention, Decoded, Memory, Source, Step, Symbols
+
+SYMBOLS = Symbols()
+LONGEST = 64  # positions of the tables
+
+
+class FakeState(NamedTuple):
+    prefix: Tensor  # (B, t) every token that was read
+    signature: Tensor  # (B, D) of the source row that the state belongs to
+
+
+class FakeModel:
+    """Encodes and decodes; satisfies both protocols."""
+
+    def __init__(
+        self,
+        vocabulary: int = 7,
+        *,
+        width: int = 8,
+        seed: int = 0,
+        sharpness: float = 1.0,
+        end_bias: float = 0.0,
+        attends: bool = True,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        generator = torch.Generator().manual_seed(seed)
+
+        def table(rows: int) -> Tensor:
+            return torch.randn(rows, width, generator=generator, dtype=torch.float64)
+
+        self.source_table = table(max(vocabulary, 100))
+        self.target_table = table(vocabulary)
+        self.position_table = table(LONGEST)
+        self.output_table = table(vocabulary) * sharpness
+        self.output_bias = torch.zeros(vocabulary, dtype=torch.float64)
+        self.output_bias[SYMBOLS.end] = end_bias
+        self.attends = attends
+        self.dtype = dtype
+        self.steps: list[int] = []  # rows of each step, for tests of who leaves the batch when
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        assert isinstance(source.values, Tensor)
+        states = self.source_table[source.values] * self.position_table[: source.values.size(1)]  # (B, S, D)
+        return Memory(states, source.mask)
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        placed = self.target_table[prefix] * self.position_table[: prefix.size(1)]  # (B, T, D)
+        outputs = (2 * placed.cumsum(dim=1) + signature(memory)[:, None]).sin()
+        return Decoded(outputs, self.attention(outputs, memory) if record else ())
+
+    def start(self, memory: Memory) -> FakeState:
+        return FakeState(memory.mask.new_empty(memory.mask.size(0), 0, dtype=torch.long), signature(memory))
+
+    def step(self, token: Tensor, state: FakeState, memory: Memory, *, record: bool = False) -> Step:
+        assert torch.equal(state.signature, signature(memory)), "this state belongs to another source row"
+        prefix = torch.cat([state.prefix, token[:, None]], dim=1)
+        assert (prefix[:, 0] == SYMBOLS.begin).all(), "a target starts with begin"
+        self.steps.append(len(token))
+        output = self.decode(prefix, memory).outputs[:, -1:]  # (B, 1, D)
+        attention = self.attention(output, memory) if record else ()
+        return Step(output.squeeze(1), FakeState(prefix, state.signature), attention)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        return (outputs @ self.output_table.T + self.output_bias).to(self.dtype)
+
+    def attention(self, outputs: Tensor, memory: Memory) -> tuple[Attention, ...]:
+        """Two cross-attention layers of two heads over the source, the last one first, and a self-attention."""
+        itself = Attention("decoder-self", 2, torch.ones(*outputs.shape[:2], 1, 1).transpose(1, 2))
+        if not self.attends:
+            return (itself,)
+        energies = outputs @ memory.states.transpose(1, 2)  # (B, T, S)
+        heads = torch.stack([energies, -3 * energies], dim=1)  # (B, 2, T, S)
+        weights = heads.masked_fill(~memory.mask[:, None, None], -math.inf).softmax(dim=-1)
+        return (Attention("cross", 1, weights), Attention("cross", 0, weights.flip(1) ** 2), itself)
+
+
+def signature(memory: Memory) -> Tensor:
+    """What tells one source row from another, whatever its padding: (B, D)."""
+    return memory.states.masked_fill(~memory.mask[:, :, None], 0.0).sum(dim=1)
+
+
+def fake_source(rows: Sequence[Sequence[int]]) -> Source:
+    """Ragged source ids as a padded batch."""
+    longest = max(map(len, rows), default=0)
+    values = torch.zeros(len(rows), longest, dtype=torch.long)
+    mask = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for row, ids in enumerate(rows):
+        values[row, : len(ids)] = torch.tensor(ids, dtype=torch.long)
+        mask[row, : len(ids)] = True
+    return Source(values, mask)
+
+
+def fake_memory(model: FakeModel, rows: Sequence[Sequence[int]]) -> Memory:
+    """The model's memory of ragged source ids."""
+    return model.encode(fake_source(rows))
+
+
+def empty_memory(rows: int) -> Memory:
+    """What a language model decodes against."""
+    return Memory(torch.zeros(rows, 0, 8, dtype=torch.float64), torch.zeros(rows, 0, dtype=torch.bool))

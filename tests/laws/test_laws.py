@@ -1,0 +1,204 @@
+"""The laws of the interface, one test each, over every registered model."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from laws.subjects import SEPARATE, SIZES, build_model, choice_of, make_batch, subjects, take
+from torch.testing import assert_close
+
+from saccade.checkpoint import ModelFolder, load_model_folder, save_model_folder
+from saccade.data.files import Pair
+from saccade.data.config import DataConfig
+from saccade.data.tokenizer import train_tokenizers
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.search import search
+from saccade.inference.translator import translator_from
+from saccade.interface import Decodes, Encodes, Source, Symbols, VocabularySizes, select
+from saccade.training.config import TrainingConfig
+from saccade.training.loop import accumulate
+from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.optimizer import make_optimizer, scale_and_clip
+
+pytestmark = pytest.mark.parametrize("subject", subjects())
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+@pytest.fixture
+def model(subject):
+    return build_model(subject)
+
+
+@pytest.fixture
+def batch():
+    return make_batch([7, 4, 1, 5], [6, 3, 5, 1])
+
+
+def logits_of(model, batch, *, record=False):
+    memory = model.encode(batch.source, record=record)
+    return model.logits(model.decode(batch.prefix, memory, record=record).outputs)
+
+
+def test_0_the_model_satisfies_the_protocols(model):
+    assert isinstance(model, Encodes)
+    assert isinstance(model, Decodes)
+
+
+def test_1_stepping_gives_the_outputs_of_decode(model, batch):
+    memory = model.encode(batch.source)
+    whole = model.decode(batch.prefix, memory).outputs
+    state = model.start(memory)
+    for place in range(batch.prefix.size(1)):
+        output, state, _ = model.step(batch.prefix[:, place], state, memory)
+        real = batch.target_mask[:, place]
+        assert_close(output[real], whole[real, place], **CLOSE)
+
+
+def test_1_recorded_steps_give_the_attention_of_decode(model, batch):
+    memory = model.encode(batch.source)
+    whole = {(r.kind, r.layer): r.weights for r in model.decode(batch.prefix, memory, record=True).attention}
+    state = model.start(memory)
+    for place in range(batch.prefix.size(1)):
+        step = model.step(batch.prefix[:, place], state, memory, record=True)
+        state = step.state
+        real = batch.target_mask[:, place]
+        for record in step.attention:
+            expected = whole[record.kind, record.layer][:, :, place : place + 1, : record.weights.size(-1)]
+            assert_close(record.weights[real], expected[real], **CLOSE)
+
+
+def test_2_padding_changes_nothing(model, batch):
+    together = logits_of(model, batch)
+    for row in range(len(batch.indices)):
+        alone = take(batch, [row])
+        length = alone.prefix.size(1)
+        assert_close(together[row : row + 1, :length], logits_of(model, alone), **CLOSE)
+    wider = dataclasses.replace(batch, source=pad_source(batch.source, 5))
+    assert_close(logits_of(model, wider)[batch.target_mask], together[batch.target_mask], **CLOSE)
+
+
+def test_2_what_stands_in_the_padding_changes_nothing(model, batch):
+    noisy = batch.source.values.masked_fill(~batch.source.mask, 9)
+    other = dataclasses.replace(batch, source=Source(noisy, batch.source.mask))
+    assert torch.equal(logits_of(model, other)[batch.target_mask], logits_of(model, batch)[batch.target_mask])
+
+
+def pad_source(source: Source, extra: int) -> Source:
+    values = torch.nn.functional.pad(source.values, (0, extra))
+    return Source(values, torch.nn.functional.pad(source.mask, (0, extra)))
+
+
+def test_3_the_future_is_hidden(model, batch):
+    before = logits_of(model, batch)
+    for place in range(1, batch.prefix.size(1)):
+        prefix = batch.prefix.clone()
+        prefix[:, place] = (prefix[:, place] + 7) % (SIZES.target - 4) + 4
+        after = logits_of(model, dataclasses.replace(batch, prefix=prefix))
+        assert torch.equal(after[:, :place], before[:, :place])
+        assert not torch.allclose(after[:, place], before[:, place])
+
+
+def test_4_select_then_step_is_step_then_select(model, batch):
+    memory = model.encode(batch.source)
+    state = model.start(memory)
+    for place in range(2):
+        state = model.step(batch.prefix[:, place], state, memory).state
+    rows = torch.tensor([2, 0, 0, 3, 1])
+    token = batch.prefix[:, 2]
+    stepped = model.step(token, state, memory)
+    selected = model.step(token[rows], select(state, rows), select(memory, rows))
+    assert_close(selected.output, stepped.output[rows], **CLOSE)
+    again = model.step(token[rows], selected.state, select(memory, rows)).output
+    assert_close(again, model.step(token[rows], select(stepped.state, rows), select(memory, rows)).output, **CLOSE)
+
+
+@pytest.mark.parametrize("sizes", [SIZES, SEPARATE], ids=["joint", "separate"])
+def test_5_every_parameter_gets_a_gradient_and_moves(subject, sizes):
+    model = build_model(subject, sizes).train()
+    batch = make_batch([9, 9, 8, 9], [9, 8, 9, 9], sizes)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = make_optimizer(model.parameters(), TrainingConfig())
+    loss = accumulate(model, Likelihood(0.1), [batch], keys=[1])
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+    scale_and_clip(model.parameters(), loss.count, 1.0)
+    optimizer.param_groups[0]["lr"] = 1e-3
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        assert not torch.equal(parameter, before[name]), name
+
+
+def test_6_a_saved_model_is_the_same_model(subject, tmp_path):
+    pairs = [Pair("drei kleine Katzen", "three small cats"), Pair("zwei große Hunde", "two big dogs")] * 5
+    tokenizers = train_tokenizers(pairs, DataConfig(tokenizer="bpe", vocabulary=60))
+    sizes = VocabularySizes(tokenizers.source.size, tokenizers.target.size, True)
+    model = build_model(subject, sizes)
+    folder = ModelFolder(model, choice_of(subject), tokenizers, DecodingConfig(beam=2, max_length=12).model_dump())
+    save_model_folder(tmp_path / "model", folder)
+    loaded = load_model_folder(tmp_path / "model")
+    batch = make_batch([5, 3], [4, 4], sizes)
+    assert torch.equal(logits_of(model, batch), logits_of(loaded.model, batch))
+    sentences = ["drei große Hunde", "", "zwei Katzen"]
+    outputs = translator_from(loaded).translate(sentences)
+    assert outputs == translator_from(folder).translate(sentences)
+    assert outputs[1] == ""
+
+
+def test_7_the_explicit_path_is_the_fast_path(model, batch):
+    assert_close(logits_of(model, batch, record=True), logits_of(model, batch), **CLOSE)
+
+
+def test_7_attention_rows_sum_to_one_and_are_zero_where_masked(model, batch):
+    memory = model.encode(batch.source, record=True)
+    records = memory.attention + model.decode(batch.prefix, memory, record=True).attention
+    kinds = {record.kind for record in records}
+    assert "cross" in kinds
+    future = torch.ones(batch.prefix.size(1), batch.prefix.size(1), dtype=torch.bool).triu(1)
+    for record in records:
+        assert_close(record.weights.sum(-1), torch.ones(record.weights.shape[:-1]), rtol=0, atol=1e-5)
+        if record.kind == "decoder-self":
+            assert (record.weights[..., future] == 0).all()
+        else:
+            hidden = ~batch.source.mask[:, None, None].expand_as(record.weights)
+            assert (record.weights[hidden] == 0).all()
+
+
+def test_7_nothing_is_recorded_unless_asked(model, batch):
+    memory = model.encode(batch.source)
+    assert memory.attention == ()
+    assert model.decode(batch.prefix, memory).attention == ()
+
+
+def test_8_without_positions_the_memory_is_a_set(subject):
+    if "positions" not in type(choice_of(subject).config).model_fields:
+        pytest.skip("this family has no positions to leave out")
+    batch = make_batch([7, 7], [5, 5])
+    order = torch.tensor([4, 2, 0, 6, 5, 1, 3])
+    permuted = Source(batch.source.values[:, order], batch.source.mask[:, order])
+    for positions, equivariant in (("none", True), ("sinusoidal", False)):
+        model = build_model((subject[0], {**subject[1], "positions": positions}))
+        states, moved = model.encode(batch.source).states, model.encode(permuted).states
+        assert torch.allclose(moved, states[:, order], **CLOSE) == equivariant
+
+
+def test_9_it_overfits_a_copy_task(subject):
+    if choice_of(subject).config.model_dump().get("positions") == "none":
+        pytest.skip("a set has no order to copy")
+    model = build_model(subject).train()
+    batch = make_batch([5, 4, 5, 3], [5, 4, 5, 3])
+    batch = dataclasses.replace(batch, source=Source(batch.target, batch.target_mask))
+    optimizer = make_optimizer(model.parameters(), TrainingConfig())
+    optimizer.param_groups[0]["lr"] = 1e-2
+    for step in range(150):
+        optimizer.zero_grad(set_to_none=True)
+        loss = accumulate(model, Likelihood(), [batch], keys=[step])
+        scale_and_clip(model.parameters(), loss.count, 1.0)
+        optimizer.step()
+    memory = model.eval().encode(batch.source)
+    for beam in (1, 3):
+        found = search(model, memory, DecodingConfig(beam=beam), Symbols())
+        written = [list(hypotheses[0].tokens) for hypotheses in found]
+        assert written == [[int(token) for token in row if token > 3] for row in batch.target]

@@ -1,0 +1,61 @@
+"""Law 10: the gradients of two processes are those of one on the same batches."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as multiprocessing
+from laws.subjects import build_model, make_batch
+from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
+
+from saccade.distributed.group import Group, join
+from saccade.models.registry import FAMILIES
+from saccade.training.loop import accumulate
+from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.optimizer import scale_and_clip
+
+BATCHES = [([7, 4], [6, 3]), ([2, 2, 5], [4, 4, 1]), ([3], [3])]
+
+
+def gradients(family: str, group: Group) -> dict[str, torch.Tensor]:
+    model = build_model((family, {})).train()
+    batches = [make_batch(*lengths, seed=seed) for seed, lengths in enumerate(BATCHES)]
+    loss = accumulate(model, Likelihood(0.1), batches, keys=range(len(batches)), group=group)
+    scale_and_clip(model.parameters(), loss.count, 1.0)
+    found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return {**found, "loss": torch.tensor(loss.total / loss.count), "nll": torch.tensor(loss.metrics["nll"])}
+
+
+def work(rank: int, port: int, families: list[str], folder: str) -> None:
+    environment = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in environment.items()})
+    torch.set_num_threads(1)
+    group = join()
+    for family in families:
+        save_file(gradients(family, group), Path(folder) / f"{family}-{rank}.safetensors")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    multiprocessing.spawn(work, args=(port, list(FAMILIES), str(folder)), nprocs=2)
+    return folder
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_10_two_processes_have_the_gradients_of_one(results, family, rank):
+    alone = gradients(family, Group())
+    together = load_file(results / f"{family}-{rank}.safetensors")
+    assert together.keys() == alone.keys()
+    for name, gradient in alone.items():
+        assert_close(together[name], gradient, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
