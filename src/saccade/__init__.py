@@ -1,3 +1,54 @@
-"""Saccade: train, run, explain and serve attention models."""
+"""Saccade: train, run, explain and serve attention models.
+
+    saccade.load("runs/x").translate(["a sentence"])
+    saccade.train("recipes/multi30k.yaml")
+
+`import saccade` alone is cheap: what needs torch is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from saccade.errors import SaccadeError
+    from saccade.inference.translator import Translator, load
+    from saccade.training.config import RunConfig
+    from saccade.training.run import RunResult
 
 __version__ = "0.1.0"
+
+__all__ = ["RunConfig", "SaccadeError", "Translator", "__version__", "load", "train"]
+
+# Modules by name, not by import statement: the parts below import this package for its version, and imports point down.
+HOMES = {
+    "RunConfig": "saccade.training.config",
+    "SaccadeError": "saccade.errors",
+    "Translator": "saccade.inference.translator",
+    "load": "saccade.inference.translator",
+}
+
+
+def train(config: RunConfig | Mapping[str, Any] | str | Path) -> RunResult:
+    """Train a model from a config, from the same as plain data, or from the path of a recipe."""
+    settings = importlib.import_module("saccade.training.config")
+    if isinstance(config, Mapping):
+        config = settings.run_config(config, where="config")
+    elif not isinstance(config, settings.RunConfig):
+        config = settings.read_recipe(config)
+    result: RunResult = importlib.import_module("saccade.training.run").train(config)
+    return result
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'saccade' has no attribute '{name}'")
+    return getattr(importlib.import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -190,7 +190,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
         replace_folder(place, path)
     except OSError as error:
         raise SaccadeError(
-            f"cannot be written: {error.strerror or error}", where=str(path), do="free some space, or choose another place"
+            f"cannot be written: {error.strerror or error}",
+            where=str(path),
+            do="free some space, or choose another place",
         ) from error
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -237,6 +239,4 @@ def verify(path: Path) -> None:
 
 def damaged(path: Path, why: str) -> SaccadeError:
     """The error for a file that cannot be trusted."""
-    return SaccadeError(
-        why, where=str(path), do="the folder is damaged or foreign: copy it again, or use another"
-    )
+    return SaccadeError(why, where=str(path), do="the folder is damaged or foreign: copy it again, or use another")

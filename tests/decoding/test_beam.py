@@ -202,6 +202,18 @@ def test_the_state_is_not_copied_while_no_hypothesis_moves(monkeypatch):
     assert "Memory" not in copied
 
 
+def test_attention_is_recorded_only_for_coverage(monkeypatch):
+    model = FakeModel()
+    memory = fake_memory(model, SOURCES)
+    asked: list[int] = []
+    monkeypatch.setattr(model, "attention", lambda outputs, memory: asked.append(len(outputs)) or ())
+    search(model, memory, DecodingConfig(), SYMBOLS)
+    assert not asked
+    with pytest.raises(SaccadeError):
+        search(model, memory, DecodingConfig(coverage_beta=0.1), SYMBOLS)
+    assert asked == [len(SOURCES)]
+
+
 def test_coverage_needs_attention_to_the_input():
     model = FakeModel(attends=False)
     with pytest.raises(SaccadeError, match="coverage penalty") as error:

@@ -67,3 +67,11 @@ def test_rows_leave_the_batch_when_they_end():
     lengths = [len(best.token_log_probabilities) for [best] in results]
     assert len(set(lengths)) > 2, "a test of rows that end at different times"
     assert model.steps == [sum(length > position for length in lengths) for position in range(max(lengths))]
+
+
+def test_a_row_leaves_the_batch_when_nothing_is_possible():
+    model = FakeModel(vocabulary=11)
+    model.output_bias[9] = -torch.inf
+    config = DecodingConfig(beam=1, max_length=4, min_length=4)
+    search(model, fake_memory(model, SOURCES[:2]), config, SYMBOLS, prefixes=[[4, 9], [4, 4]])
+    assert model.steps == [2, 2, 1, 1]

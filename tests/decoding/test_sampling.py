@@ -91,12 +91,13 @@ def test_the_narrowest_sampling_is_greedy(setting):
     assert sampled == search(model, memory, DecodingConfig(beam=1, max_length=8), SYMBOLS)
 
 
-def test_truncated_frequencies_follow_the_renormalised_distribution():
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_truncated_frequencies_follow_the_renormalised_distribution(temperature):
     model = FakeModel(vocabulary=12, seed=4, sharpness=0.5)
-    probabilities = next_probabilities(model, ())
+    probabilities = next_probabilities(model, (), temperature)
     kept = probabilities.topk(4)
     truncated = torch.zeros_like(probabilities).scatter(0, kept.indices, kept.values / kept.values.sum())
-    config = DecodingConfig(sample=True, nbest=DRAWS, max_length=1, top_k=4)
+    config = DecodingConfig(sample=True, nbest=DRAWS, max_length=1, top_k=4, temperature=temperature)
     assert chi_square(first_tokens(model, config), by_token(truncated)) < 16.3, "0.1 % point, 3 degrees of freedom"
 
 

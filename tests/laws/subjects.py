@@ -54,13 +54,17 @@ def build_model(subject: tuple[str, dict[str, Any]], sizes: VocabularySizes = SI
     return model
 
 
-def make_batch(source_lengths: list[int], target_lengths: list[int], sizes: VocabularySizes = SIZES, seed: int = 1) -> Batch:
+def make_batch(
+    source_lengths: list[int], target_lengths: list[int], sizes: VocabularySizes = SIZES, seed: int = 1
+) -> Batch:
     """Random examples of the given lengths."""
     generator = torch.Generator().manual_seed(seed)
     symbols = Symbols()
     source_mask = padding_mask(torch.tensor(source_lengths))
     target_mask = padding_mask(torch.tensor(target_lengths))
-    source = torch.randint(4, sizes.source, source_mask.shape, generator=generator).masked_fill(~source_mask, symbols.pad)
+    source = torch.randint(4, sizes.source, source_mask.shape, generator=generator).masked_fill(
+        ~source_mask, symbols.pad
+    )
     target = torch.randint(4, sizes.target, target_mask.shape, generator=generator)
     target[torch.arange(len(target)), torch.tensor(target_lengths) - 1] = symbols.end
     target = target.masked_fill(~target_mask, symbols.pad)

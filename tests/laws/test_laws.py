@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 import torch
-from laws.subjects import SEPARATE, SIZES, build_model, choice_of, make_batch, subjects, take
 from torch.testing import assert_close
 
+from laws.subjects import SEPARATE, SIZES, build_model, choice_of, make_batch, subjects, take
 from saccade.checkpoint import ModelFolder, load_model_folder, save_model_folder
-from saccade.data.files import Pair
 from saccade.data.config import DataConfig
+from saccade.data.files import Pair
 from saccade.data.tokenizer import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.multiprocessing as multiprocessing
-from laws.subjects import build_model, make_batch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
+from laws.subjects import build_model, make_batch
 from saccade.distributed.group import Group, join
 from saccade.models.registry import FAMILIES
 from saccade.training.loop import accumulate

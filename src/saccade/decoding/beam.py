@@ -82,9 +82,8 @@ def beam_search(
 
         at_limit = sentences.constraints.limits == length  # (B,)
         if at_limit.any():
-            has_room = sentences.best[:, -1].isneginf()  # (B,)
-            scores = penalised(going, live, length, config)
-            collect(found, going, scores, (at_limit & has_room)[:, None], live, sentences, finished=False)
+            scores = penalised(going, live, length, config)  # (B, K)
+            collect(found, going, scores, at_limit[:, None], live, sentences, finished=False)
 
         done = at_limit | decided(going, sentences, config) if early_stop else at_limit
         kept = (~done).nonzero().squeeze(1)

@@ -58,12 +58,8 @@ def choose(values: Mapping[str, Any], *, where: str = "model") -> Choice:
         if preset not in known:
             raise SaccadeError(f"unknown preset '{preset}'", where=where, do=did_you_mean(str(preset), known))
         if family not in (None, known[preset].family):
-            raise SaccadeError(
-                f"preset '{preset}' is no {family}", where=where, do="give one of the two"
-            )
+            raise SaccadeError(f"preset '{preset}' is no {family}", where=where, do="give one of the two")
         family, base = known[preset].family, known[preset].config.model_dump()
     if family is None:
-        raise SaccadeError(
-            "no model is named", where=where, do="give --preset; `saccade models` lists them"
-        )
+        raise SaccadeError("no model is named", where=where, do="give --preset; `saccade models` lists them")
     return Choice(family, build(load_family(str(family)).config, merge(base, changes), where=where))

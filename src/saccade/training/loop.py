@@ -64,7 +64,11 @@ class Update:
 
 
 class NotFiniteError(SaccadeError):
-    """A loss or a gradient that is infinite or not a number."""
+    """A loss or a gradient that is infinite or not a number, and the examples it came from."""
+
+    def __init__(self, what: str, examples: Sequence[int]) -> None:
+        super().__init__(what, where=f"examples {name_examples(examples)}")
+        self.examples = examples
 
 
 def random_key(seed: int, *place: int) -> int:
@@ -91,7 +95,7 @@ def accumulate(
             loss = objective.loss(model, batch)
         value = float(loss.total.detach())
         if not math.isfinite(value):
-            raise NotFiniteError(f"the loss is {value}", where=f"examples {name_examples(batch.indices)}")
+            raise NotFiniteError(f"the loss is {value}", batch.indices)
         loss.total.backward()  # type: ignore[no-untyped-call]
         total += value
         count += loss.count
@@ -180,8 +184,7 @@ class Loop:
         )
         norm = scale_and_clip(self.model.parameters(), loss.count, self.clip_norm)
         if not math.isfinite(norm):
-            examples = name_examples([index for batch in batches for index in batch.indices])
-            raise NotFiniteError(f"the gradient is {norm}", where=f"examples {examples}")
+            raise NotFiniteError(f"the gradient is {norm}", [index for batch in batches for index in batch.indices])
         rate = self.rate(step)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = rate

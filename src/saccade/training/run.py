@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizer import make_optimizer
 from saccade.training.schedule import learning_rate, paper_peak
 from saccade.training.state import checkpoints, load_checkpoint, prune, save_checkpoint
-from saccade.training.tracking import RunTracker, SilentTracker, Tracker, person_time
+from saccade.training.tracking import RunTracker, SilentTracker, Tracker, drop_rows_after, person_time
 from saccade.training.validation import Validation, validate
 
 DEFAULT_EPOCHS = 30
@@ -169,21 +170,35 @@ class Run:
         self.tracker.say(f"run directory: {self.directory.path}")
         try:
             self.prepare()
+        except BaseException:
+            self.tracker.close()
+            if self.group.rank == 0 and not self.resumed:  # nothing is learnt yet: the same command may come again
+                shutil.rmtree(self.directory.path, ignore_errors=True)
+            raise
+        try:
             interrupted = self.learn()
-            self.finish()
+            self.finish(whole=interrupted is None)
         except NotFiniteError as error:
-            kept = checkpoints(self.directory.checkpoints)
-            raise SaccadeError(
-                f"training stopped at step {self.loop.progress.step + 1}: {error.what}, in the batch of {error.where}",
-                where=str(self.directory.path),
-                do=f"last good checkpoint: {kept[-1] if kept else 'none yet'}; lower --training.learning-rate, or look "
-                "at these lines of the training data",
-            ) from None
+            raise self.not_finite(error) from None
         finally:
             self.tracker.say(f"run directory: {self.directory.path}")
             self.tracker.close()
         progress = self.loop.progress
         return RunResult(self.directory, progress.step, self.best, progress.seconds, interrupted)
+
+    def not_finite(self, error: NotFiniteError) -> SaccadeError:
+        """The batch in words, and what is left to go on from."""
+        kept = checkpoints(self.directory.checkpoints)
+        corpus, tokenizers = self.data.train, self.data.tokenizers
+        first = error.examples[0]
+        pair = tokenizers.source.decode(corpus.source(first)), tokenizers.target.decode(corpus.target(first))
+        return SaccadeError(
+            f"training stopped at step {self.loop.progress.step + 1}: {error.what}, in the batch of {error.where} "
+            f"(counted from 0 after the filters; the first is {pair[0]!r}, {pair[1]!r})",
+            where=str(self.directory.path),
+            do=f"last good checkpoint: {kept[-1] if kept else 'none yet'}; lower --training.learning-rate, or look at "
+            "this data",
+        )
 
     def prepare(self) -> None:
         """Data, model, optimizer, loop; from a checkpoint if the run is resumed."""
@@ -237,6 +252,7 @@ class Run:
         if not kept:
             raise SaccadeError("holds no checkpoint", where=str(self.directory.path), do="start the run anew elsewhere")
         self.loop.progress = load_checkpoint(kept[-1], self.model, self.loop.optimizer)
+        drop_rows_after(self.directory.metrics, self.loop.progress.step)
         self.tracker.say(f"resumed from {kept[-1]}")
 
     def find_total(self, steps_an_epoch: int) -> int | None:
@@ -262,12 +278,12 @@ class Run:
                 progress.seconds = time.perf_counter() - began
                 self.tracker.update(update, progress, self.share_done())
                 reason = self.reason_to_stop(interruption)
-                ends = reason is not None
-                if (ends and interruption.signal is None) or update.step % training.validate_every == 0:
+                ends = reason is not None and interruption.signal is None
+                if ends or update.step % training.validate_every == 0:
                     self.judge()
                     progress.seconds = time.perf_counter() - began
                     reason = reason or self.reason_to_stop(interruption)
-                if ends or update.step % training.checkpoint_every == 0:
+                if reason is not None or update.step % training.checkpoint_every == 0:
                     self.save()
             self.tracker.say(f"stopped after {progress.step:,} updates: {reason}")
         return interruption.name if interruption.signal is not None else None
@@ -283,9 +299,7 @@ class Run:
         elif training.max_minutes and progress.seconds >= 60 * training.max_minutes:
             reason = f"{training.max_minutes:g} minutes are over"
         elif training.patience and progress.stale >= training.patience:
-            reason = (
-                f"no better {training.criterion} since step {progress.best_step:,}"
-            )
+            reason = f"no better {training.criterion} since step {progress.best_step:,}"
         if self.group.size > 1 and self.group.total(float(reason is not None)) and reason is None:
             reason = "another process stopped"
         return reason
@@ -338,13 +352,13 @@ class Run:
         generation = self.config.decoding.model_dump(mode="json")
         save_model_folder(path, ModelFolder(self.model, self.choice, self.data.tokenizers, generation, card))
 
-    def finish(self) -> None:
-        """Last model, averaged model, and the account of the run."""
+    def finish(self, *, whole: bool) -> None:
+        """Last model, averaged model (of a whole run only), and the account of the run."""
         if self.group.rank != 0:
             return
         progress = self.loop.progress
         self.save_model(self.directory.last, None)
-        if self.training.average_last > 1:
+        if whole and self.training.average_last > 1:
             self.consider_average()
         if not self.directory.best.exists():
             self.save_model(self.directory.best, None)

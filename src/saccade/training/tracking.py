@@ -193,6 +193,16 @@ def write_row(path: Path, columns: Sequence[str], values: dict[str, Any]) -> Non
         writer.writerow(values)
 
 
+def drop_rows_after(path: Path, step: int) -> None:
+    """Forget what was logged after a checkpoint: the resumed run will log it again."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = list(csv.reader(file))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *(row for row in rows if int(row[0]) <= step)])
+
+
 def draw_curves(directory: RunDirectory) -> None:
     """Draw metrics.csv as results.png."""
     if directory.metrics.exists():

@@ -1,0 +1,131 @@
+"""How fast the loop trains: model FLOP/s beside what a plain matrix product reaches in the same run.
+
+    make bench-train            (Multi30k from $SACCADE_DATA, default ./data; generated text of like lengths without it)
+
+Counts real tokens only: padding is no achievement. Prints one line a round and the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from saccade.checkpoint import vocabulary_sizes
+from saccade.data.batches import collate, plan_epoch
+from saccade.data.config import DataConfig
+from saccade.data.corpus import build_corpus
+from saccade.data.files import Pair, read_pairs
+from saccade.data.tokenizer import train_tokenizers
+from saccade.models.registry import choose
+from saccade.training.allocator import keep_memory
+from saccade.training.config import TrainingConfig
+from saccade.training.flops import flops_of_batch
+from saccade.training.loop import Loop
+from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.optimizer import make_optimizer
+
+
+def pairs() -> tuple[str, list[Pair]]:
+    folder = Path(os.environ.get("SACCADE_DATA", "data")) / "multi30k"
+    if (folder / "train.en").is_file():
+        return "Multi30k", list(read_pairs(str(folder / "train.en"), str(folder / "train.de")))
+    generator = np.random.default_rng(0)
+    lengths = np.clip(generator.normal(12, 4, 20000).astype(int), 3, 40)
+    words = [f"w{index}" for index in (generator.zipf(1.3, lengths.sum()) % 9000)]
+    texts = [" ".join(part) for part in np.split(np.array(words), np.cumsum(lengths)[:-1])]
+    return "generated text (no Multi30k under $SACCADE_DATA)", [Pair(text, text) for text in texts]
+
+
+def matmul_rate(size: int = 1024, repeats: int = 20) -> float:
+    """FLOP/s of a square float32 product."""
+    left, right = torch.randn(size, size), torch.randn(size, size)
+    left @ right
+    began = time.perf_counter()
+    for _ in range(repeats):
+        left @ right
+    return repeats * 2 * size**3 / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", default="transformer-tiny")
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=12, help="updates a round")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+
+    keep_memory()
+    name, texts = pairs()
+    data = DataConfig(vocabulary=options.vocabulary, batch_tokens=options.batch_tokens)
+    tokenizers = train_tokenizers(texts, data)
+    corpus = build_corpus(texts, tokenizers, data)
+    torch.manual_seed(1)
+    model = choose({"preset": options.preset}).build(vocabulary_sizes(tokenizers)).train()
+    objective = Likelihood(0.1)
+    loop = Loop(
+        model,
+        objective,
+        make_optimizer(model.parameters(), TrainingConfig()),
+        corpus,
+        symbols=tokenizers.target.symbols,
+        rate=lambda step: 1e-4,
+        seed=1,
+        batch_tokens=options.batch_tokens,
+        clip_norm=1.0,
+    )
+    plan = plan_epoch(corpus, batch_tokens=options.batch_tokens, seed=1, epoch=0)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{options.preset}, {parameters:,} parameters, {name}, batches of {options.batch_tokens} tokens")
+    print(f"{plan.padding:.1%} padding, {torch.get_num_threads()} threads, torch {torch.__version__}")
+
+    updates = loop.updates()
+    for _ in range(3):
+        next(updates)
+    rows = []
+    for number in range(options.rounds):
+        first = loop.progress.batch
+        peak = matmul_rate()
+        tokens, began = 0, time.perf_counter()
+        for _ in range(options.steps):
+            tokens += next(updates).target_tokens
+        seconds = time.perf_counter() - began
+        peak = (peak + matmul_rate()) / 2
+        work = sum(real_flops(model, objective, corpus, batch) for batch in plan.batches[first : loop.progress.batch])
+        row = {
+            "tokens_per_second": tokens / seconds,
+            "model": work / seconds,
+            "matmul": peak,
+            "share": work / seconds / peak,
+        }
+        rows.append(row)
+        print(
+            f"round {number + 1}: {row['tokens_per_second']:,.0f} target tok/s, model {row['model'] / 1e9:.1f} GFLOP/s, "
+            f"matmul {row['matmul'] / 1e9:.1f} GFLOP/s, {row['share']:.1%}"
+        )
+    medians = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+    print(
+        f"median:  {medians['tokens_per_second']:,.0f} target tok/s, model {medians['model'] / 1e9:.1f} GFLOP/s, "
+        f"matmul {medians['matmul'] / 1e9:.1f} GFLOP/s, {medians['share']:.1%} of the matmul rate"
+    )
+    if options.json:
+        options.json.write_text(json.dumps({"median": medians, "rounds": rows}, indent=2) + "\n", encoding="utf-8")
+
+
+def real_flops(model: torch.nn.Module, objective: Likelihood, corpus: object, rows: np.ndarray) -> float:
+    """Operations of a batch, the share of padding taken off."""
+    batch = collate(corpus, rows)  # type: ignore[arg-type]
+    cells = batch.source.mask.numel() + batch.target_mask.numel()
+    return flops_of_batch(model, objective, batch) * (batch.source_tokens + batch.target_tokens) / cells
+
+
+if __name__ == "__main__":
+    main()

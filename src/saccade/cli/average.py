@@ -1,0 +1,116 @@
+"""`saccade average`: several sets of weights become one model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from saccade.errors import SaccadeError, UsageError
+
+
+def average(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Model folders, checkpoints, or with --last one run.")
+    ],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="A new model folder.")],
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="The newest N checkpoints of the run.")] = None,
+) -> None:
+    """Average the weights of models or of checkpoints.
+
+    The result is a complete model folder.
+
+    \b
+    saccade average runs/x --last 5 --output runs/x/model-average
+    saccade average runs/a runs/b --output averaged
+    """
+    if last is not None:
+        if len(folders) != 1:
+            raise UsageError("--last takes the checkpoints of one run", do="name one run, or leave --last out")
+        paths, model = last_checkpoints(folders[0], last), find_model(folders[0])
+    else:
+        if len(folders) < 2:
+            raise UsageError(
+                "one folder has no average", do="name several folders, or a run with --last 5 for its checkpoints"
+            )
+        paths, model = [find_weights(folder) for folder in folders], find_model(folders[0])
+        for folder in folders[1:]:
+            check_same_vocabulary(model, find_model(folder))
+    if output.exists():
+        raise SaccadeError("already exists", where=str(output), do="choose another --output; nothing is overwritten")
+    write_average(paths, model, output)
+    print(f"average of {len(paths)}: {output}")
+
+
+def last_checkpoints(run: Path, count: int) -> list[Path]:
+    """The newest checkpoints of a run."""
+    from saccade.training.directory import RunDirectory
+    from saccade.training.state import checkpoints
+
+    kept = checkpoints(RunDirectory(run).checkpoints)
+    if len(kept) < count:
+        raise SaccadeError(
+            f"holds {len(kept)} checkpoints, not {count}",
+            where=str(run),
+            do="lower --last, or train with a larger --training.keep-checkpoints",
+        )
+    return kept[-count:]
+
+
+def find_weights(folder: Path) -> Path:
+    """A checkpoint as it is, or the model folder of a run."""
+    return folder if is_checkpoint(folder) else find_model(folder)
+
+
+def find_model(folder: Path) -> Path:
+    """The model folder that tells how to read these weights; a checkpoint's stands in its run."""
+    from saccade.checkpoint import find_model_folder
+
+    return find_model_folder(folder.resolve().parent.parent if is_checkpoint(folder) else folder)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether this is a training checkpoint and no model folder."""
+    from saccade.training.state import STATE
+
+    return (folder / STATE).is_file()
+
+
+def check_same_vocabulary(first: Path, other: Path) -> None:
+    """Refuse models whose tokens differ: their weights would fit and their average would be noise."""
+    from saccade.checkpoint import describe_file
+
+    vocabularies = [
+        {file.name: describe_file(file) for file in folder.glob("tokenizer*.json")} for folder in (first, other)
+    ]
+    if vocabularies[0] != vocabularies[1]:
+        raise SaccadeError(
+            f"has another vocabulary than {first}",
+            where=str(other),
+            do="average models of one run, or of one tokenizer",
+        )
+
+
+def write_average(paths: list[Path], model: Path, output: Path) -> None:
+    """A copy of a model folder with averaged weights."""
+    import torch
+
+    from saccade.checkpoint import load_model_folder, save_model_folder
+    from saccade.training.averaging import average_weights
+
+    folder = load_model_folder(model)
+    weights = average_weights(paths)
+    own = dict(folder.model.named_parameters()) | dict(folder.model.named_buffers())
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            if name not in own or own[name].shape != tensor.shape:
+                raise SaccadeError(
+                    f"the tensor '{name}' does not fit the model in {model}",
+                    where=str(paths[0]),
+                    do="average weights of one model",
+                )
+            own[name].copy_(tensor)
+    note = f"\nThe weights are the average of {len(paths)}: {', '.join(str(path) for path in paths)}.\n"
+    save_model_folder(output, replace(folder, card=folder.card + note))

@@ -1,0 +1,179 @@
+"""`saccade demo`: English number words to German number words, from nothing to a model that explains itself."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saccade.cli.alignment import draw, save_png
+from saccade.cli.errors import INTERRUPTED, TERMINATED
+from saccade.errors import SaccadeError
+
+if TYPE_CHECKING:
+    from saccade.data.files import Pair
+    from saccade.data.numbers import NumberSplit
+    from saccade.inference.translator import Translator
+    from saccade.training.config import RunConfig
+
+EXAMPLE = "three hundred and twenty-one"
+SHOWN = 5
+MINUTES = 3.0
+
+
+def demo(
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A new directory.  [default: demo, or demo-2, demo-3 …]")
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="The most minutes of training.")] = MINUTES,
+) -> None:
+    """Train and explain a small translator in three minutes.
+
+    It learns to turn English number words into German ones: "three hundred and twenty-one" becomes
+    "dreihunderteinundzwanzig", where the order flips, so the model must look around. Then it is scored on numbers it
+    never saw, and shows where it looks. The data is made offline.
+    """
+    directory = new_directory(output)
+    print(f"demo directory: {directory}")
+    numbers = make_numbers()
+    write_numbers(directory, numbers)
+    print(
+        f"{len(numbers.train):,} numbers to learn from, {len(numbers.valid):,} to watch, "
+        f"{len(numbers.test):,} that the model never sees in training",
+        flush=True,
+    )
+
+    from saccade.inference.translator import load
+    from saccade.training.run import train
+
+    result = train(demo_config(directory, minutes))
+    if result.interrupted is not None:
+        raise typer.Exit(TERMINATED if result.interrupted == "SIGTERM" else INTERRUPTED)
+    translator = load(result.directory.path)
+    print_scores(translator, numbers.test)
+    print_alignment(translator, directory / "alignment.png")
+    print_next_steps(directory, result.directory.path)
+
+
+def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
+    """The whole run: data, model and training in one place."""
+    from saccade.training.config import run_config
+
+    return run_config(
+        {
+            "model": {
+                "preset": "transformer-tiny",
+                "encoder_layers": 2,
+                "decoder_layers": 2,
+                "width": 128,
+                "feed_forward": 256,
+                "heads": 4,
+                "dropout": 0.1,
+            },
+            "data": {
+                "source": str(directory / "train.en"),
+                "target": str(directory / "train.de"),
+                "valid_source": str(directory / "valid.en"),
+                "valid_target": str(directory / "valid.de"),
+                "tokenizer": "bpe",
+                "vocabulary": 200,
+                "joint": True,
+                "batch_tokens": 4096,
+            },
+            "training": {
+                "learning_rate": 2e-3,
+                "warmup_steps": 200,
+                "schedule": "linear",
+                "max_steps": 800,
+                "max_minutes": minutes,
+                "validate_every": 200,
+                "checkpoint_every": 400,
+                "metrics": ["exact-match"],
+            },
+            "output": str(directory / "run"),
+        },
+        where="demo",
+    )
+
+
+def make_numbers() -> NumberSplit:
+    """The demo's numbers; no number is in two parts."""
+    from saccade.data.numbers import number_pairs
+
+    return number_pairs(train=20_000, valid=500, test=1_000, below=1_000_000, seed=1)
+
+
+def new_directory(wanted: Path | None) -> Path:
+    """The directory asked for, which must be new, or the first free one of demo, demo-2, demo-3 …"""
+    path = wanted or Path("demo")
+    number = 2
+    while wanted is None and path.exists():
+        path = Path(f"demo-{number}")
+        number += 1
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise SaccadeError("already exists", where=str(path), do="choose another --output; nothing is overwritten")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def write_numbers(directory: Path, numbers: NumberSplit) -> None:
+    """The data as plain files, so that every other command can use it too."""
+    for part, pairs in numbers._asdict().items():
+        for language, lines in (("en", [pair.source for pair in pairs]), ("de", [pair.target for pair in pairs])):
+            (directory / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def print_scores(translator: Translator, test: Sequence[Pair]) -> None:
+    """Exact match on the unseen numbers, and some of them."""
+    from saccade.evaluation.scores import exact_match
+
+    outputs = translator.translate([pair.source for pair in test])
+    score = exact_match(outputs, [[pair.target] for pair in test])
+    print(f"\nexact match on {len(test):,} unseen numbers: {score.value:.1f} %\n")
+    for pair, output in list(zip(test, outputs, strict=True))[:SHOWN]:
+        print(f"  {pair.source}\n    {output}{'' if output == pair.target else f'   (should be {pair.target})'}")
+
+
+def print_alignment(translator: Translator, picture: Path) -> None:
+    """Where the model looks in one example, here and as a picture."""
+    explanation = translator.explain(EXAMPLE)
+    print(f"\nwhere the model looks while it writes '{explanation.target}':\n")
+    print(draw(explanation))
+    save_png(explanation, picture)
+    print(f"\nthe same as a picture: {picture}")
+
+
+def print_next_steps(directory: Path, run: Path) -> None:
+    """Commands that work with the files of this demo."""
+    saccade, model = program(), shlex.quote(str(run))
+    files = {
+        name: shlex.quote(str(directory / name))
+        for name in ("train.en", "train.de", "valid.en", "valid.de", "test.en", "test.de", "heads.png")
+    }
+    print(
+        f"""
+what to try next:
+  echo 'seventy-seven thousand and seven' | {saccade} translate {model} --nbest 3 --scores
+  {saccade} attention {model} 'nine thousand and eighty-four' --png {files["heads.png"]} --heads
+  {saccade} evaluate {model} --source {files["test.en"]} --reference {files["test.de"]}
+  {saccade} train --source {files["train.en"]} --target {files["train.de"]} \\
+      --valid-source {files["valid.en"]} --valid-target {files["valid.de"]} --training.max-minutes 3
+and with a file of pairs of your own:
+  {saccade} train --source yours.en --target yours.de --data.hold-out 500 --output runs/first"""
+    )
+
+
+def program() -> str:
+    """How this command is called from here: by its name if the shell finds it, else by its path."""
+    called = Path(sys.argv[0])
+    found = shutil.which("saccade")
+    if found is not None and (called.name != "saccade" or Path(found).resolve() == called.resolve()):
+        return "saccade"
+    if called.name != "saccade":
+        return "python -m saccade.cli.main"
+    return shlex.quote(str(called))

@@ -1,0 +1,114 @@
+"""`saccade info`: what a run or a model folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from saccade.cli.json_output import write_json_output
+
+
+def info(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory or a model folder.")],
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="[FILE]", help="As JSON; without a .json file to stdout.")
+    ] = None,
+) -> None:
+    """Describe a run or a model folder.
+
+    Family, settings, vocabulary, parameters, training cost, scores, decoding defaults. Every file of
+    the folder is checked against its SHA-256 on the way.
+    """
+    from saccade.checkpoint import find_model_folder
+
+    folder = find_model_folder(run)
+    values = model_facts(folder)
+    directory = run if folder != run else folder.resolve().parent
+    values["training"] = training_facts(directory)
+    values["evaluations"] = evaluations(directory)
+    if json_file is not None:
+        write_json_output(json_file, values)
+    else:
+        print("\n".join(lines_of(values)))
+
+
+def model_facts(folder: Path) -> dict[str, Any]:
+    """What the model folder alone says."""
+    from saccade.checkpoint import load_model_folder, vocabulary_sizes
+    from saccade.models.registry import load_family
+
+    loaded = load_model_folder(folder)
+    sizes = vocabulary_sizes(loaded.tokenizers)
+    source, target = loaded.tokenizers
+    return {
+        "folder": str(folder),
+        "family": loaded.choice.family,
+        "paper": load_family(loaded.choice.family).paper,
+        "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
+        "vocabulary": {
+            "joint": sizes.joint,
+            "source": {"kind": source.kind, "size": source.size, "normalization": source.normalization},
+            "target": {"kind": target.kind, "size": target.size, "normalization": target.normalization},
+        },
+        "settings": loaded.choice.config.model_dump(mode="json"),
+        "decoding": dict(loaded.generation),
+    }
+
+
+def training_facts(directory: Path) -> dict[str, Any] | None:
+    """What the newest checkpoint of a run says about its cost, if there is one."""
+    from saccade.checkpoint import read_json
+    from saccade.training.directory import RunDirectory
+    from saccade.training.state import STATE, checkpoints
+
+    kept = checkpoints(RunDirectory(directory).checkpoints)
+    if not kept:
+        return None
+    state = read_json(kept[-1] / STATE)
+    return {name: state.get(name) for name in ("step", "epoch", "source_tokens", "target_tokens", "flops", "seconds")}
+
+
+def evaluations(directory: Path) -> dict[str, dict[str, float | None]]:
+    """The scores in a run's eval/ directory, by test set and by metric."""
+    from saccade.checkpoint import read_json
+
+    found: dict[str, dict[str, float | None]] = {}
+    for path in sorted((directory / "eval").glob("*.json")):
+        scores = read_json(path).get("scores", [])
+        found[path.stem] = {score["name"]: score["value"] for score in scores}
+    return found
+
+
+def lines_of(values: dict[str, Any]) -> list[str]:
+    """The same for people, one fact a line."""
+    vocabulary = values["vocabulary"]
+    source, target = vocabulary["source"], vocabulary["target"]
+    sizes = f"{source['size']:,} {source['kind']} tokens"
+    sizes += " for both sides" if vocabulary["joint"] else f" to {target['size']:,} {target['kind']} tokens"
+    lines = [
+        f"model       {values['folder']}",
+        f"family      {values['family']}: {values['paper']}",
+        f"parameters  {values['parameters']:,}",
+        f"vocabulary  {sizes}, normalised by {source['normalization']}",
+        f"settings    {listing(values['settings'])}",
+        f"decoding    {listing(values['decoding'])}",
+    ]
+    training = values["training"]
+    if training:
+        lines.append(
+            f"training    {training['step']:,} updates, {training['target_tokens']:,} target tokens, "
+            f"{training['flops']:.2e} FLOPs, {training['seconds'] / 60:.1f} minutes"
+        )
+    else:
+        lines.append("training    see the model card, README.md")
+    for name, scores in values["evaluations"].items():
+        shown = ", ".join(f"{metric} {'∞' if value is None else f'{value:.2f}'}" for metric, value in scores.items())
+        lines.append(f"scores      {name}: {shown}")
+    return lines
+
+
+def listing(settings: dict[str, Any]) -> str:
+    """Settings in one line, named as the command line names them."""
+    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in settings.items())

@@ -1,0 +1,205 @@
+"""`saccade translate`: one line in, one line out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from saccade.cli.alignment import hard_alignment
+from saccade.cli.device import Device, find_device
+from saccade.cli.settings import decoding_settings
+from saccade.cli.standard_input import read_standard_input
+from saccade.errors import SaccadeError
+
+if TYPE_CHECKING:
+    from saccade.decoding.config import DecodingConfig
+    from saccade.inference.translator import Candidate, Translation, Translator
+
+SEPARATOR = " ||| "
+
+
+def translate(
+    context: typer.Context,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory or a model folder.")],
+    input_file: Annotated[
+        Path | None, typer.Option("--input", metavar="FILE", help="Read from here instead of the standard input.")
+    ] = None,
+    output_file: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of to the standard output.")
+    ] = None,
+    output_format: Annotated[
+        Literal["text", "jsonl", "tsv"],
+        typer.Option("--format", help="Lines of text; one JSON object a line; source and translation with a TAB."),
+    ] = "text",
+    scores: Annotated[bool, typer.Option("--scores", help="Add the score of each output.")] = False,
+    alignment: Annotated[
+        bool, typer.Option("--alignment", help="Add which source piece each target piece looks at: 0-0 1-2 …")
+    ] = False,
+    prefix: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="How each output must begin, line by line; may be empty.")
+    ] = None,
+    beam: Annotated[int | None, typer.Option(help="Width of the beam; 1 is greedy search.")] = None,
+    nbest: Annotated[int | None, typer.Option(help="Outputs for each line, best first.")] = None,
+    sample: Annotated[bool | None, typer.Option("--sample", help="Draw at random instead of searching.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="With --sample: below 1 is safer, above 1 wilder.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="With --sample: among the k most probable tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="With --sample: among the tokens that hold this share.")] = None,
+    seed: Annotated[int | None, typer.Option(help="With --sample: the same seed draws the same outputs.")] = None,
+    batch_tokens: Annotated[int | None, typer.Option(help="Input tokens at once; changes speed, not results.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Translate raw text: one line in, one line out.
+
+    \b
+    saccade translate runs/x < in > out
+    saccade translate runs/x --input in.txt --format jsonl --nbest 5 --scores
+
+    Lines keep their order, and an empty one stays empty; all but the text goes to stderr. With --nbest, lines of text
+    begin with the number of their input line, from 0; further fields follow after |||.
+    """
+    from saccade.inference.translator import load
+
+    translator = load(run, find_device(device))
+    settings = decoding_settings(
+        translator,
+        context,
+        {
+            "beam": beam,
+            "nbest": nbest,
+            "sample": sample,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+            "batch_tokens": batch_tokens,
+        },
+    )
+    extras = Extras(translator, scores=scores, alignment=alignment)
+    render = FORMATS[output_format]
+    translations = translate_lines(translator, settings, input_file, prefix)
+    with opened(output_file) as file:
+        for index, translation in enumerate(translations):
+            record = Record(index, translation.source, extras.of(translation), numbered=settings.nbest > 1)
+            for line in render(record):
+                print(line, file=file)
+
+
+def translate_lines(
+    translator: Translator, settings: DecodingConfig, input_file: Path | None, prefix: Path | None
+) -> Iterator[Translation]:
+    """The translations of a file or of the standard input; a person at a keyboard gets each one at once."""
+    from saccade.data.files import read_lines
+
+    typed = input_file is None and sys.stdin.isatty()
+    lines = read_lines(input_file) if input_file is not None else read_standard_input()
+    if typed and prefix is None:
+        print("one sentence a line; Ctrl-D ends", file=sys.stderr)
+        for index, line in enumerate(lines):
+            yield from translator.translate_window([line], settings, first=index)
+        return
+    prefixes = read_lines(prefix) if prefix is not None else None
+    yield from translator.stream(lines, settings, prefixes)
+    if prefixes is not None and next(prefixes, None) is not None:
+        raise SaccadeError("holds more lines than the input", where=str(prefix), do="give one prefix a line")
+
+
+@contextlib.contextmanager
+def opened(path: Path | None) -> Iterator[IO[str]]:
+    """The file to write to, or the standard output."""
+    if path is None:
+        yield sys.stdout
+    else:
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is shown of an output beside its text."""
+
+    translator: Translator
+    scores: bool
+    alignment: bool
+
+    def of(self, translation: Translation) -> list[dict[str, Any]]:
+        """The fields of every candidate."""
+        return [self.fields(translation.source, candidate) for candidate in translation.candidates]
+
+    def fields(self, source: str, candidate: Candidate) -> dict[str, Any]:
+        """The fields of one candidate; JSON has no infinity, so an impossible output's score is null."""
+        fields: dict[str, Any] = {"text": candidate.text}
+        if self.scores:
+            fields |= {
+                "score": candidate.score if math.isfinite(candidate.score) else None,
+                "log_probability": candidate.log_probability if math.isfinite(candidate.log_probability) else None,
+                "token_log_probabilities": list(candidate.token_log_probabilities),
+                "pieces": list(candidate.pieces),
+            }
+        if self.alignment:
+            fields |= self.alignment_fields(source, candidate)
+        return fields
+
+    def alignment_fields(self, source: str, candidate: Candidate) -> dict[str, Any]:
+        """The pieces of both sides and which belong together; an empty output has none."""
+        if not candidate.text.strip():
+            return {"source_pieces": [], "target_pieces": [], "alignment": ""}
+        explanation = self.translator.explain(source, candidate.text)
+        return {
+            "source_pieces": list(explanation.source_pieces[:-1]),
+            "target_pieces": list(explanation.target_pieces[:-1]),
+            "alignment": hard_alignment(explanation),
+        }
+
+
+@dataclass(frozen=True)
+class Record:
+    """One input with its outputs, ready to be written."""
+
+    index: int
+    source: str
+    candidates: Sequence[Mapping[str, Any]]
+    numbered: bool  # several outputs for each input were asked for
+
+
+def text_lines(record: Record) -> Iterable[str]:
+    """A line a candidate; where there may be several, each begins with the number of its input."""
+    numbers = [str(record.index)] if record.numbered else []
+    return [SEPARATOR.join([*numbers, *columns(candidate)]) for candidate in record.candidates]
+
+
+def tsv_lines(record: Record) -> Iterable[str]:
+    """A line a candidate, with its source first."""
+    return ["\t".join([record.source.replace("\t", " "), *columns(candidate)]) for candidate in record.candidates]
+
+
+def jsonl_lines(record: Record) -> Iterable[str]:
+    """One object an input: the best candidate's fields, and where there may be several, all of them."""
+    values: dict[str, Any] = {"source": record.source, **record.candidates[0]}
+    if record.numbered:
+        values["candidates"] = record.candidates
+    return [json.dumps(values, ensure_ascii=False)]
+
+
+def columns(candidate: Mapping[str, Any]) -> list[str]:
+    """Text, score and alignment, as far as they are there."""
+    shown = [candidate["text"]]
+    if "score" in candidate:
+        shown.append("-inf" if candidate["score"] is None else f"{candidate['score']:.4f}")
+    if "alignment" in candidate:
+        shown.append(candidate["alignment"])
+    return shown
+
+
+FORMATS: dict[str, Callable[[Record], Iterable[str]]] = {
+    "text": text_lines,
+    "tsv": tsv_lines,
+    "jsonl": jsonl_lines,
+}

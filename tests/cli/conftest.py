@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import TINY, Answer, Saccade
+
+from saccade.cli.demo import write_numbers
+from saccade.cli.main import main
+from saccade.data.numbers import number_pairs
+
+
+@pytest.fixture
+def saccade(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Saccade:
+    """The command in this process: `saccade("translate", run, stdin="…")`."""
+
+    def call(*arguments: object, stdin: str | bytes = b"") -> Answer:
+        raw = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train, valid and test files of number words."""
+    path = tmp_path_factory.mktemp("numbers")
+    write_numbers(path, number_pairs(train=300, valid=10, test=8, below=1000, seed=1))
+    return path
+
+
+@pytest.fixture(scope="session")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a few steps, made by the command itself."""
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    arguments = ["train", "--output", path, "--training.max-steps", 12, "--training.checkpoint-every", 4, *TINY]
+    for option, name in (("--source", "train.en"), ("--target", "train.de")):
+        arguments += [option, data / name, option.replace("--", "--valid-"), data / name.replace("train", "valid")]
+    assert main([str(argument) for argument in arguments]) == 0
+    return path

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Saccade
+
+SENTENCE = "three hundred and twenty-one"
+PNG = b"\x89PNG\r\n"
+
+
+def test_drawn_in_the_terminal_without_colour_in_a_pipe(run: Path, saccade: Saccade) -> None:
+    answer = saccade("attention", run, SENTENCE, "--target", "dreihundert")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith(f"{SENTENCE}\n→ dreihundert\n")
+    assert "█" in answer.out
+    assert "\x1b[" not in answer.out
+
+
+@pytest.mark.parametrize(("no_color", "colored"), [("", True), ("1", False)])
+def test_colour_on_a_terminal(
+    no_color: str, colored: bool, run: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr("saccade.cli.alignment.sys.stdout.isatty", lambda: True)
+    assert ("\x1b[" in saccade("attention", run, SENTENCE, "--target", "drei").out) is colored
+
+
+def test_pictures(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+    one, heads = tmp_path / "one.png", tmp_path / "heads.png"
+    options = ["--target", "dreihundert"]
+    assert saccade("attention", run, SENTENCE, "--png", one, *options) == (0, "", "")
+    assert saccade("attention", run, SENTENCE, "--png", heads, "--heads", *options) == (0, "", "")
+    assert one.read_bytes().startswith(PNG)
+    assert heads.read_bytes().startswith(PNG)
+    assert one.read_bytes() != heads.read_bytes()
+
+
+def test_json(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+    values = json.loads(saccade("attention", run, SENTENCE, "--json", "--beam", 1).out)
+    assert values["source"] == SENTENCE
+    assert values["target"] == saccade("translate", run, "--beam", 1, stdin=SENTENCE).out.strip()
+    assert len(values["alignment"]) == len(values["target_pieces"])
+    saccade("attention", run, SENTENCE, "--json", tmp_path / "a.json", "--decoding.beam", 1)
+    assert json.loads((tmp_path / "a.json").read_text()) == values
+
+
+def test_an_empty_sentence_is_refused(run: Path, saccade: Saccade) -> None:
+    answer = saccade("attention", run, " ")
+    assert answer.code == 1
+    assert "give a sentence" in answer.err

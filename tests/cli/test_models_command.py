@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import json
+
+from command_line import Saccade
+
+from saccade.models.registry import presets
+
+
+def test_every_preset_is_listed(saccade: Saccade) -> None:
+    answer = saccade("models")
+    assert answer.code == 0
+    rows = {line.split()[0]: line for line in answer.out.splitlines() if line}
+    assert set(presets()) <= set(rows)
+    assert "4+4" in rows["transformer-tiny"]
+    assert "joint vocabulary of 37,000" in answer.out
+
+
+def test_parameters_follow_the_vocabulary(saccade: Saccade) -> None:
+    small, large = (json.loads(saccade("models", "--json", "--vocabulary", size).out) for size in (1000, 2000))
+    for before, after in zip(small["presets"], large["presets"], strict=True):
+        assert after["parameters"] - before["parameters"] == 1000 * before["width"]

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from laws.subjects import SIZES, build_model, make_batch
+from saccade.training.objectives import likelihood
+from saccade.training.objectives.likelihood import Likelihood, cross_entropy
+
+
+def plain(layer, outputs, targets, smoothing):
+    return F.cross_entropy(layer(outputs), targets, label_smoothing=smoothing, reduction="sum")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 40, 1 << 20])
+def test_chunks_give_the_loss_and_gradients_of_the_plain_path(monkeypatch, smoothing, chunk):
+    monkeypatch.setattr(likelihood, "CHUNK", chunk)
+    torch.manual_seed(0)
+    layer = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 11))
+    unused = nn.Parameter(torch.ones(1))
+    outputs = torch.randn(9, 6, requires_grad=True)
+    targets = torch.randint(0, 11, (9,))
+    leaves = [outputs, *layer.parameters()]
+    expected = plain(layer, outputs, targets, smoothing)
+    slow = torch.autograd.grad(expected * 0.37, leaves)
+    total, negative = cross_entropy(layer, [*layer.parameters(), unused], outputs, targets, smoothing)
+    fast = torch.autograd.grad(total * 0.37, leaves)
+    assert_close(total, expected)
+    assert_close(negative.float(), plain(layer, outputs, targets, 0.0))
+    assert_close(fast, slow)
+
+
+def test_extreme_logits_stay_finite():
+    layer = nn.Linear(1, 3, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.0], [400.0], [-400.0]]))
+    outputs = torch.ones(1, 1, requires_grad=True)
+    total, _ = cross_entropy(layer, list(layer.parameters()), outputs, torch.tensor([2]), 0.0)
+    assert total.item() == pytest.approx(800.0)
+
+
+def test_padded_rows_count_for_nothing():
+    model = build_model(("transformer", {}))
+    batch = make_batch([5, 3], [6, 2])
+    found = Likelihood(0.1).loss(model, batch)
+    assert found.count == 8
+    memory = model.encode(batch.source)
+    logits = model.logits(model.decode(batch.prefix, memory).outputs)
+    expected = F.cross_entropy(
+        logits.flatten(0, 1), batch.target.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum"
+    )
+    assert_close(found.total, expected)
+
+
+def test_smoothing_is_spread_over_the_whole_vocabulary():
+    """Loss = (1 - ε) nll + ε mean over V of -log p, by hand."""
+    logits = torch.randn(4, SIZES.target)
+    targets = torch.tensor([1, 5, 7, 2])
+    logs = logits.log_softmax(-1)
+    expected = sum(-0.9 * logs[row, target] - 0.1 * logs[row].mean() for row, target in enumerate(targets))
+    total, _ = cross_entropy(nn.Identity(), [], logits, targets, 0.1)
+    assert_close(total, expected)
+
+
+def test_without_a_gradient_only_the_loss_is_made():
+    model = build_model(("transformer", {}))
+    with torch.no_grad():
+        found = Likelihood().loss(model, make_batch([5, 3], [6, 2]))
+    assert not found.total.requires_grad

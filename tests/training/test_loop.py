@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from laws.subjects import build_model, make_batch, take
+from saccade.data.batches import plan_epoch
+from saccade.data.corpus import Corpus
+from saccade.interface import Symbols
+from saccade.training.config import TrainingConfig
+from saccade.training.loop import Loop, NotFiniteError, Progress, accumulate, random_key
+from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.objectives.objective import Loss
+from saccade.training.optimizer import make_optimizer, scale_and_clip
+from saccade.training.state import load_checkpoint, save_checkpoint
+
+
+def make_corpus(count: int = 40, seed: int = 0) -> Corpus:
+    generator = np.random.default_rng(seed)
+
+    def side() -> tuple[np.ndarray, np.ndarray]:
+        rows = [[*generator.integers(4, 23, generator.integers(1, 9)), 2] for _ in range(count)]
+        offsets = np.cumsum([0, *(len(row) for row in rows)])
+        return np.concatenate(rows).astype(np.int32), offsets.astype(np.int64)
+
+    return Corpus(*side(), *side())
+
+
+def make_loop(corpus: Corpus, *, dropout: float = 0.1, progress: Progress | None = None, batches: int = 1) -> Loop:
+    model = build_model(("transformer", {"dropout": dropout})).train()
+    return Loop(
+        model,
+        Likelihood(0.1),
+        make_optimizer(model.parameters(), TrainingConfig()),
+        corpus,
+        symbols=Symbols(),
+        rate=lambda step: 1e-3,
+        seed=7,
+        batch_tokens=64,
+        accumulate=batches,
+        clip_norm=1.0,
+        progress=progress,
+    )
+
+
+def test_accumulated_batches_are_one_big_batch():
+    """Loss and gradients do not depend on how the examples are cut into batches."""
+    batch = make_batch([7, 4, 1, 5, 3, 6], [6, 3, 5, 1, 2, 7])
+    results = []
+    for parts in ([[0, 1, 2, 3, 4, 5]], [[0, 3], [1, 2, 4], [5]]):
+        model = build_model(("transformer", {}))
+        found = accumulate(model, Likelihood(0.1), [take(batch, rows) for rows in parts], keys=range(len(parts)))
+        norm = scale_and_clip(model.parameters(), found.count, 0.0)
+        gradients = [parameter.grad for parameter in model.parameters()]
+        results.append((found.total / found.count, found.count, found.metrics["nll"], norm, gradients))
+    whole, parts = results
+    assert whole[1] == parts[1] == 24
+    assert parts[0] == pytest.approx(whole[0], rel=1e-6)
+    assert parts[2] == pytest.approx(whole[2], rel=1e-6)
+    assert parts[3] == pytest.approx(whole[3], rel=1e-5)
+    assert_close(parts[4], whole[4], rtol=1e-4, atol=1e-7)
+
+
+def test_clipping_scales_the_mean_gradient_to_the_limit():
+    model = build_model(("transformer", {}))
+    batch = make_batch([4, 4], [5, 5])
+    found = accumulate(model, Likelihood(), [batch], keys=[0])
+    norm = scale_and_clip(model.parameters(), found.count, 0.01)
+    assert norm > 0.01
+    after = math.sqrt(sum(parameter.grad.square().sum().item() for parameter in model.parameters()))
+    assert after == pytest.approx(0.01, rel=1e-4)
+
+
+def test_an_epoch_sees_every_example_once_and_then_begins_anew():
+    corpus = make_corpus()
+    loop = make_loop(corpus, batches=2)
+    seen: list[int] = []
+    original = loop.update
+    loop.update = lambda batches: (seen.extend(i for b in batches for i in b.indices), original(batches))[1]
+    updates = loop.updates()
+    while loop.progress.epoch == 0:
+        next(updates)
+    assert sorted(seen) == list(range(len(corpus)))
+    assert loop.progress.batch == 0
+    next(updates)
+    assert loop.progress == Progress(
+        step=loop.progress.step,
+        epoch=1,
+        batch=2,
+        source_tokens=loop.progress.source_tokens,
+        target_tokens=loop.progress.target_tokens,
+    )
+
+
+def test_a_run_from_a_checkpoint_is_the_uninterrupted_run_to_the_last_bit(tmp_path):
+    corpus = make_corpus()
+    whole = make_loop(corpus)
+    losses = [next(whole_updates).loss for whole_updates in [whole.updates()] for _ in range(25)]
+    first = make_loop(corpus)
+    updates = first.updates()
+    for _ in range(11):
+        next(updates)
+    path = save_checkpoint(tmp_path, first.model, first.optimizer, first.progress)
+    second = make_loop(corpus)
+    torch.manual_seed(999)
+    second.progress = load_checkpoint(path, second.model, second.optimizer)
+    updates = second.updates()
+    assert [next(updates).loss for _ in range(14)] == losses[11:]
+    for ours, theirs in zip(second.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert second.progress == whole.progress
+
+
+def test_the_plan_is_a_function_of_seed_and_epoch():
+    corpus = make_corpus(200)
+    plans = {
+        (seed, epoch): [tuple(rows) for rows in plan_epoch(corpus, batch_tokens=64, seed=seed, epoch=epoch).batches]
+        for seed in (1, 2)
+        for epoch in (0, 1)
+    }
+    again = plan_epoch(corpus, batch_tokens=64, seed=1, epoch=1).batches
+    assert [tuple(rows) for rows in again] == plans[1, 1]
+    assert len({str(plan) for plan in plans.values()}) == 4
+
+
+def test_random_keys_differ_from_place_to_place():
+    keys = {random_key(seed, step, place) for seed in range(5) for step in range(20) for place in range(5)}
+    assert len(keys) == 500
+    assert all(0 <= key < 2**63 for key in keys)
+
+
+class Explodes:
+    """An objective whose loss is not finite on one example."""
+
+    def loss(self, model, batch):
+        found = Likelihood().loss(model, batch)
+        factor = math.inf if 13 in batch.indices else 1.0
+        return Loss(found.total * factor, found.count, found.metrics)
+
+
+def test_a_loss_that_is_not_finite_names_its_batch_and_changes_nothing():
+    loop = make_loop(make_corpus())
+    loop.objective = Explodes()
+    updates = loop.updates()
+    before = {}
+    with pytest.raises(NotFiniteError, match="the loss is inf") as caught:
+        for _ in range(100):
+            before = {name: parameter.clone() for name, parameter in loop.model.named_parameters()}
+            next(updates)
+    named = str(caught.value)
+    plan = plan_epoch(loop.corpus, batch_tokens=64, seed=7, epoch=0).batches
+    guilty = next(rows for rows in plan if 13 in rows)
+    assert str(guilty[0]) in named
+    for name, parameter in loop.model.named_parameters():
+        assert torch.equal(parameter, before[name])

@@ -1,0 +1,228 @@
+"""Whole runs on a copy task of a few hundred lines: files, limits, interruption, resumption."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+
+import pytest
+import torch
+import yaml
+
+import saccade.training.run as run_module
+from saccade.checkpoint import load_model_folder, weights_of
+from saccade.config import merge
+from saccade.errors import SaccadeError
+from saccade.inference.translator import load
+from saccade.training.config import RunConfig, read_recipe, run_config
+from saccade.training.flops import flops_of_batch
+from saccade.training.run import resume, train
+from saccade.training.state import checkpoints
+
+WORDS = ["ab", "ba", "cad", "dac", "ee", "fg"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    chooser = random.Random(0)
+    lines = [" ".join(chooser.choices(WORDS, k=chooser.randint(1, 5))) for _ in range(300)]
+    (folder / "train.src").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "train.tgt").write_text("\n".join(line[::-1] for line in lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    def make(**changes) -> RunConfig:
+        values = {
+            "model": {
+                "preset": "transformer-tiny",
+                "encoder_layers": 1,
+                "decoder_layers": 1,
+                "width": 16,
+                "feed_forward": 16,
+                "heads": 2,
+            },
+            "data": {
+                "source": str(data / "train.src"),
+                "target": str(data / "train.tgt"),
+                "hold_out": 30,
+                "tokenizer": "char",
+                "batch_tokens": 400,
+            },
+            "training": {
+                "max_steps": 12,
+                "validate_every": 5,
+                "checkpoint_every": 4,
+                "log_every": 2,
+                "warmup_steps": 4,
+                "metrics": ["bleu", "exact-match"],
+                "device": "cpu",
+            },
+            "decoding": {"beam": 2},
+            "output": str(tmp_path / "run"),
+        }
+        return run_config(merge(values, changes), where="test")
+
+    return make
+
+
+def test_a_run_leaves_everything_behind(config, tmp_path):
+    result = train(config())
+    path = tmp_path / "run"
+    assert result.step == 12
+    assert result.validation is not None
+    assert {p.name for p in path.iterdir()} == {
+        "config.yaml", "env.json", "train.log", "metrics.csv", "results.png", "tb", "samples", "checkpoints",
+        "tokenizers", "model-best", "model-last",
+    }  # fmt: skip
+    rows = list(csv.DictReader((path / "metrics.csv").open(encoding="utf-8")))
+    trained = [row for row in rows if row["loss"]]
+    validated = [row for row in rows if row["valid_loss"]]
+    assert [int(row["step"]) for row in trained] == [2, 4, 6, 8, 10, 12]
+    assert [int(row["step"]) for row in validated] == [5, 10, 12]
+    assert all(float(row["flops"]) > 0 and row["valid_bleu"] == "" for row in trained)
+    assert all(row["valid_bleu"] and row["valid_exact-match"] for row in validated)
+    assert (path / "samples" / "step-12.txt").read_text(encoding="utf-8").count("reference") == 5
+    assert (path / "results.png").read_bytes().startswith(b"\x89PNG")
+    assert yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))["model"]["width"] == 16
+    assert json.loads((path / "env.json").read_text(encoding="utf-8"))["torch"] == torch.__version__
+    log = (path / "train.log").read_text(encoding="utf-8")
+    for words in ("% padding", "dropped none", "parameters", "FLOPs", "validation: loss"):
+        assert words in log
+    assert len(load(path).translate(["ab ba", "ee"])) == 2
+    assert "exact-match" in load_model_folder(path).card
+
+
+def test_the_config_of_a_run_repeats_it_to_the_last_bit(config, tmp_path):
+    train(config())
+    again = read_recipe(tmp_path / "run" / "config.yaml", {"output": str(tmp_path / "again")})
+    train(again)
+    first, second = (weights_of(load_model_folder(tmp_path / name / "model-last").model) for name in ("run", "again"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_an_existing_run_is_never_touched(config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious").write_text("x", encoding="utf-8")
+    with pytest.raises(SaccadeError, match="already exists"):
+        train(config())
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["precious"]
+
+
+def test_a_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happened(config, tmp_path, monkeypatch):
+    whole = train(config(output=str(tmp_path / "whole")))
+    assert whole.interrupted is None
+
+    original = run_module.Loop.update
+
+    def interrupt(self, batches):
+        found = original(self, batches)
+        if self.progress.step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+    monkeypatch.setattr(run_module.Loop, "update", interrupt)
+    stopped = train(config())
+    assert stopped.interrupted == "SIGTERM"
+    assert stopped.step == 7
+    assert checkpoints(tmp_path / "run" / "checkpoints")[-1].name == "step-7"
+    monkeypatch.undo()
+    assert resume(tmp_path / "run").step == 12
+    first, second = (weights_of(load_model_folder(tmp_path / name / "model-last").model) for name in ("run", "whole"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_early_stopping(config):
+    result = train(config(training={"max_steps": 500, "learning_rate": 1e-12, "patience": 2, "criterion": "bleu"}))
+    assert result.step == 15  # the first validation is the best, two more are not better
+
+
+def test_limits_in_epochs_and_minutes(config, tmp_path):
+    by_epochs = train(config(training={"max_steps": None, "max_epochs": 2}))
+    batches = by_epochs.step // 2
+    assert by_epochs.step == 2 * batches
+    by_minutes = train(config(training={"max_steps": None, "max_minutes": 0.01}, output=str(tmp_path / "short")))
+    assert by_minutes.seconds >= 0.6
+
+
+def test_the_average_is_kept_if_it_is_better(config, tmp_path):
+    train(config(training={"average_last": 3}))
+    log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+    assert "average of the last 3 checkpoints" in log
+
+
+def test_without_validation_data_the_last_model_is_the_best(config, tmp_path):
+    train(config(data={"hold_out": 0}))
+    best, last = (weights_of(load_model_folder(tmp_path / "run" / name).model) for name in ("model-best", "model-last"))
+    assert all(torch.equal(best[name], last[name]) for name in best)
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(config, tmp_path, monkeypatch):
+    original = run_module.Likelihood.loss
+
+    def poisoned(self, model, batch):
+        found = original(self, model, batch)
+        wrong = torch.is_grad_enabled() and poisoned.calls > 6
+        poisoned.calls += torch.is_grad_enabled()
+        return type(found)(found.total * float("nan"), found.count, found.metrics) if wrong else found
+
+    poisoned.calls = 0
+    monkeypatch.setattr(run_module.Likelihood, "loss", poisoned)
+    with pytest.raises(SaccadeError, match=r"(?s)the loss is nan, in the batch of examples \d+.*checkpoints/step-4"):
+        train(config())
+    assert [p.name for p in checkpoints(tmp_path / "run" / "checkpoints")] == ["step-4"]
+    load_model_folder(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"metrics": ["blue"]}}, "did you mean 'bleu'"),
+        ({"training": {"criterion": "chrf"}}, "not among the metrics"),
+        ({"training": {"schedule": "linear", "max_steps": None}}, "must know its end"),
+        ({"training": {"average_last": 9}}, "keep-checkpoints"),
+        ({"training": {"lerning_rate": 1}}, "did you mean 'learning-rate'"),
+        ({"training": {"learning_rate": "fast"}}, "learning-rate"),
+        ({"data": {"source": None, "target": None}}, "no training data"),
+        ({"output": None}, "no run directory"),
+        ({"data": {"hold_out": 10_000}}, "hold out"),
+        ({"data": {"max_length": 1}}, "filters"),
+    ],
+)
+def test_what_would_fail_later_is_refused_at_once(config, changes, message):
+    with pytest.raises(SaccadeError, match=message):
+        train(config(**changes))
+
+
+def test_a_run_that_never_began_leaves_nothing_in_the_way(config, tmp_path):
+    with pytest.raises(SaccadeError):
+        train(config(data={"source": str(tmp_path / "missing")}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_resuming_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(SaccadeError, match="is no run directory"):
+        resume(tmp_path)
+
+
+def test_flops_are_those_of_the_formula(config):
+    """6 operations a weight and token (2 forward, 4 backward), plus the attention's own products."""
+    from laws.subjects import SIZES, make_batch
+    from saccade.models.registry import choose
+    from saccade.training.objectives.likelihood import Likelihood
+
+    width, inner, rows, length = 32, 64, 3, 5
+    sizes = {"encoder_layers": 2, "decoder_layers": 3, "width": width, "feed_forward": inner, "heads": 2}
+    model = choose({"family": "transformer", **sizes}).build(SIZES)
+    tokens = rows * length
+    encoder = 2 * (4 * width * width + 2 * width * inner)
+    decoder = 3 * (8 * width * width + 2 * width * inner)
+    products = 2 * width * length  # scores and weighted sum, for each token and attention
+    expected = 6 * tokens * (encoder + decoder + SIZES.target * width + (2 + 3 + 3) * products)
+    assert flops_of_batch(model, Likelihood(0.1), make_batch([length] * rows, [length] * rows)) == expected
+    assert all(parameter.grad is None for parameter in model.parameters())
