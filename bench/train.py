@@ -107,17 +107,16 @@ def main() -> None:
             "share": work / seconds / peak,
         }
         rows.append(row)
-        print(
-            f"round {number + 1}: {row['tokens_per_second']:,.0f} target tok/s, model {row['model'] / 1e9:.1f} GFLOP/s, "
-            f"matmul {row['matmul'] / 1e9:.1f} GFLOP/s, {row['share']:.1%}"
-        )
+        print(f"round {number + 1}: {line(row)}")
     medians = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-    print(
-        f"median:  {medians['tokens_per_second']:,.0f} target tok/s, model {medians['model'] / 1e9:.1f} GFLOP/s, "
-        f"matmul {medians['matmul'] / 1e9:.1f} GFLOP/s, {medians['share']:.1%} of the matmul rate"
-    )
+    print(f"median:  {line(medians)} of the matmul rate")
     if options.json:
         options.json.write_text(json.dumps({"median": medians, "rounds": rows}, indent=2) + "\n", encoding="utf-8")
+
+
+def line(row: dict[str, float]) -> str:
+    speed, model, matmul = row["tokens_per_second"], row["model"] / 1e9, row["matmul"] / 1e9
+    return f"{speed:,.0f} target tok/s, model {model:.1f} GFLOP/s, matmul {matmul:.1f} GFLOP/s, {row['share']:.1%}"
 
 
 def real_flops(model: torch.nn.Module, objective: Likelihood, corpus: object, rows: np.ndarray) -> float:

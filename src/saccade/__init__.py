@@ -12,6 +12,8 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from saccade.version import __version__
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -20,11 +22,8 @@ if TYPE_CHECKING:
     from saccade.training.config import RunConfig
     from saccade.training.run import RunResult
 
-__version__ = "0.1.0"
-
 __all__ = ["RunConfig", "SaccadeError", "Translator", "__version__", "load", "train"]
 
-# Modules by name, not by import statement: the parts below import this package for its version, and imports point down.
 HOMES = {
     "RunConfig": "saccade.training.config",
     "SaccadeError": "saccade.errors",
@@ -35,13 +34,14 @@ HOMES = {
 
 def train(config: RunConfig | Mapping[str, Any] | str | Path) -> RunResult:
     """Train a model from a config, from the same as plain data, or from the path of a recipe."""
-    settings = importlib.import_module("saccade.training.config")
+    from saccade.training.config import RunConfig, read_recipe, run_config
+    from saccade.training.run import train
+
     if isinstance(config, Mapping):
-        config = settings.run_config(config, where="config")
-    elif not isinstance(config, settings.RunConfig):
-        config = settings.read_recipe(config)
-    result: RunResult = importlib.import_module("saccade.training.run").train(config)
-    return result
+        config = run_config(config, where="config")
+    elif not isinstance(config, RunConfig):
+        config = read_recipe(config)
+    return train(config)
 
 
 def __getattr__(name: str) -> Any:

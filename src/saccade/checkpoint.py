@@ -27,11 +27,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from saccade import __version__
 from saccade.data.tokenizer import Tokenizer, Tokenizers
 from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
 from saccade.models.registry import Choice, choose
+from saccade.version import __version__
 
 WEIGHTS = "model.safetensors"
 MANIFEST = "manifest.json"

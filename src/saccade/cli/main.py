@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from saccade import __version__
 from saccade.cli.attention import attention
 from saccade.cli.average import average
 from saccade.cli.demo import demo
@@ -22,6 +21,7 @@ from saccade.cli.settings import DECODING, RUN
 from saccade.cli.train import train
 from saccade.cli.translate import translate
 from saccade.cli.verb import Verb, verb_with_settings
+from saccade.version import __version__
 
 app = typer.Typer(
     add_completion=False,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import saccade
 from saccade.evaluation.scores import References, Score, find_metric
+from saccade.version import __version__
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Plain data for a JSON file; the same outputs give the same data on every day."""
         return {
-            "saccade_version": saccade.__version__,
+            "saccade_version": __version__,
             "count": self.count,
             "scores": [score.to_json() for score in self.scores],
         }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from saccade import __version__
 from saccade.models.registry import Choice, load_family
 from saccade.training.config import RunConfig
 from saccade.training.loop import Progress
 from saccade.training.validation import Validation
+from saccade.version import __version__
 
 
 def model_card(

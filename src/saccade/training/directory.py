@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from saccade import __version__
 from saccade.checkpoint import write_json
 from saccade.config import Config, write_yaml
 from saccade.errors import SaccadeError
+from saccade.version import __version__
 
 
 @dataclass(frozen=True)
