@@ -12,7 +12,7 @@ from saccade.data.batches import Batch
 from saccade.interface import Translates
 from saccade.training.objectives.objective import Loss
 
-CHUNK = 1 << 22  # logits held at once: 16 MB in float32, small enough to stay in a shared cache
+CHUNK = 1 << 21  # logits held at once: 8 MB in float32, small enough to stay in a shared cache
 
 
 class Likelihood:
