@@ -26,6 +26,8 @@ class FakeState(NamedTuple):
 class FakeModel:
     """Encodes and decodes; satisfies both protocols."""
 
+    longest: int | None = None
+
     def __init__(
         self,
         vocabulary: int = 7,

@@ -1,4 +1,4 @@
-"""Saccade: train, run, explain and serve attention models.
+"""Saccade: train, run and explain attention models.
 
     saccade.load("runs/x").translate(["a sentence"])
     saccade.train("recipes/multi30k.yaml")

@@ -129,7 +129,11 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Copy the tensors of a file into a model; names, shapes and types must be exactly the model's."""
-    tensors = load_tensors(path)
+    put_weights(model, load_tensors(path), path)
+
+
+def put_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Copy tensors that came from `path` into a model, if they are exactly the model's."""
     own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     wanted = weights_of(model)
     if tensors.keys() != wanted.keys():
@@ -145,7 +149,10 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors as safetensors."""
-    save_file(dict(tensors), path)
+    try:
+        save_file(dict(tensors), path)
+    except SafetensorError as error:  # a full disk is one too
+        raise OSError(str(error)) from None
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

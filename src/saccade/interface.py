@@ -90,6 +90,8 @@ class Encodes(Protocol):
 class Decodes(Protocol):
     """A model that writes a target while it attends to a memory."""
 
+    longest: int | None  # the most places it can decode; None: any number
+
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Run all positions of `prefix` (B, T) at once: training, scoring, explaining."""
         ...

@@ -37,6 +37,7 @@ from saccade.errors import SaccadeError, UsageError
         ("evaluate --reference a", "name a RUN, or --hypotheses FILE"),
         ("evaluate runs/x --source a --reference b --metric blue", "did you mean 'bleu'?"),
         ("evaluate runs/x --reference b", "give --source FILE"),
+        ("evaluate runs/x --source a --reference b --tokenize 13b", "did you mean '13a'?"),
         ("evaluate --hypotheses a --reference b --metric perplexity", "perplexity needs a model"),
         ("attention runs/x sentence --heads", "--png heads.png"),
         ("average a --output b", "name several folders"),
@@ -134,7 +135,7 @@ def test_every_kind_of_error_has_its_answer() -> None:
         assert "batch-tokens" in str(answer_to(memory).message)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs the device /dev/full")
 def test_a_full_disk_is_reported_once() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

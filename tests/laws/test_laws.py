@@ -64,6 +64,7 @@ def test_1_recorded_steps_give_the_attention_of_decode(model, batch):
         step = model.step(batch.prefix[:, place], state, memory, record=True)
         state = step.state
         real = batch.target_mask[:, place]
+        assert {(record.kind, record.layer) for record in step.attention} == whole.keys()
         for record in step.attention:
             expected = whole[record.kind, record.layer][:, :, place : place + 1, : record.weights.size(-1)]
             assert_close(record.weights[real], expected[real], **CLOSE)

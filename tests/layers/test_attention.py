@@ -99,6 +99,15 @@ def test_the_explicit_path_is_the_fused_path_forward_and_backward(kind, causal):
     assert_close(weighted_sum(slow.weights, tensors[2]), slow.context)
 
 
+@pytest.mark.parametrize("queries", [1, 3])
+def test_fewer_queries_than_keys_are_the_last_ones_on_both_paths(queries):
+    tensors = [torch.randn(2, 3, 5, 8) for _ in range(3)]
+    whole = attend(*tensors, causal=True).context[..., -queries:, :]
+    query = tensors[0][..., -queries:, :]
+    assert_close(attend(query, *tensors[1:], causal=True).context, whole)
+    assert_close(attend(query, *tensors[1:], causal=True, record=True).context, whole)
+
+
 def test_any_score_goes_through_attend(triple):
     query, key, value = triple
     found = attend(query, key, value, score=dot_scores)

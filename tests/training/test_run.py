@@ -17,11 +17,13 @@ from saccade.checkpoint import load_model_folder, weights_of
 from saccade.config import merge
 from saccade.errors import SaccadeError
 from saccade.inference.translator import load
+from saccade.training.averaging import average_weights
 from saccade.training.config import RunConfig, read_recipe, run_config
 from saccade.training.flops import flops_of_batch
 from saccade.training.run import resume, train
 from saccade.training.state import checkpoints
 
+ABSENT = "mps" if torch.cuda.is_available() else "cuda"  # no machine has both
 WORDS = ["ab", "ba", "cad", "dac", "ee", "fg"]
 
 
@@ -144,16 +146,57 @@ def test_early_stopping(config):
 
 def test_limits_in_epochs_and_minutes(config, tmp_path):
     by_epochs = train(config(training={"max_steps": None, "max_epochs": 2}))
-    batches = by_epochs.step // 2
-    assert by_epochs.step == 2 * batches
-    by_minutes = train(config(training={"max_steps": None, "max_minutes": 0.01}, output=str(tmp_path / "short")))
+    state = json.loads((checkpoints(by_epochs.directory.checkpoints)[-1] / "state.json").read_text(encoding="utf-8"))
+    assert (state["epoch"], state["batch"]) == (2, 0)
+    limits = {"max_steps": 100_000, "max_minutes": 0.01, "validate_every": 100_000}
+    by_minutes = train(config(training=limits, output=str(tmp_path / "short")))
     assert by_minutes.seconds >= 0.6
+    assert by_minutes.step < 100_000
 
 
-def test_the_average_is_kept_if_it_is_better(config, tmp_path):
+@pytest.mark.parametrize("better", [True, False])
+def test_the_average_is_kept_if_it_is_better(config, tmp_path, monkeypatch, better):
+    original = run_module.Validation.value
+    final = [False]
+
+    def value(self, criterion):
+        return (-1e9 if better else 1e9) if final[0] else original(self, criterion)
+
+    def consider(self, original=run_module.Run.consider_average):
+        final[0] = True
+        original(self)
+
+    monkeypatch.setattr(run_module.Validation, "value", value)
+    monkeypatch.setattr(run_module.Run, "consider_average", consider)
     train(config(training={"average_last": 3}))
-    log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
-    assert "average of the last 3 checkpoints" in log
+    average = average_weights(checkpoints(tmp_path / "run" / "checkpoints")[-3:])
+    best = weights_of(load_model_folder(tmp_path / "run").model)
+    last = weights_of(load_model_folder(tmp_path / "run" / "model-last").model)
+    assert all(torch.equal(best[name], average[name]) for name in best) == better
+    assert not all(torch.equal(last[name], average[name]) for name in last)
+
+
+def test_a_resumed_run_without_validation_data_has_its_last_model_as_the_best(config, tmp_path):
+    train(config(data={"hold_out": 0}))
+    assert resume(tmp_path / "run", {"training": {"max_steps": "16"}}).step == 16
+    best, last = (weights_of(load_model_folder(tmp_path / "run" / name).model) for name in ("model-best", "model-last"))
+    assert all(torch.equal(best[name], last[name]) for name in best)
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text(encoding="utf-8"))["training"]["max_steps"] == 16
+
+
+@pytest.mark.parametrize(
+    "changes", [{"data": {"batch_tokens": 99}}, {"model": {"dropout": 0.5}}, {"training": {"seed": 5}}], ids=str
+)
+def test_a_resumed_run_keeps_what_shapes_it(config, tmp_path, changes):
+    train(config())
+    with pytest.raises(SaccadeError, match="a resumed run keeps its"):
+        resume(tmp_path / "run", changes)
+
+
+def test_outputs_may_be_as_long_as_the_data_asks(config, tmp_path, data):
+    """From words to characters a target is far longer than twice its source."""
+    train(config(data={"tokenizer": "word", "target_tokenizer": "char", "min_frequency": 1}))
+    assert load(tmp_path / "run").decoding.max_length_factor > 2.5
 
 
 def test_without_validation_data_the_last_model_is_the_best(config, tmp_path):
@@ -192,6 +235,11 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(config, tmp_pa
         ({"output": None}, "no run directory"),
         ({"data": {"hold_out": 10_000}}, "hold out"),
         ({"data": {"max_length": 1}}, "filters"),
+        ({"data": {"hold_out": 0}, "training": {"patience": 3}}, "need validation data"),
+        ({"training": {"criterion": "bleu", "valid_sentences": 0}}, "valid-sentences"),
+        ({"training": {"betas": [0.9, 1.5]}}, "betas"),
+        ({"model": {"positions": "learned", "max_positions": 4}}, "4 positions"),
+        ({"training": {"device": ABSENT}}, f"no device '{ABSENT}'"),
     ],
 )
 def test_what_would_fail_later_is_refused_at_once(config, changes, message):

@@ -17,11 +17,11 @@ def test_inverse_sqrt_is_equation_3_of_the_paper(step):
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_decays_fall_from_the_peak_to_zero(schedule):
+def test_decays_fall_from_the_peak_towards_zero(schedule):
     rates = [learning_rate(step, schedule=schedule, peak=2.0, warmup=10, total=110) for step in range(1, 111)]
     assert rates[9] == 2.0
-    assert rates[-1] == 0.0
-    assert rates[59] == pytest.approx(1.0)
+    assert 0.0 < rates[-1] < 0.02
+    assert rates[59] == pytest.approx(1.0, rel=0.02)
     assert all(after < before for before, after in pairwise(rates[9:]))
     assert rates[:9] == pytest.approx([0.2 * step for step in range(1, 10)])
 

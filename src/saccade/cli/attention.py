@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from saccade.cli.alignment import draw, save_heads_png, save_png
-from saccade.cli.device import Device, find_device
+from saccade.cli.device import Device
 from saccade.cli.json_output import write_json_output
 from saccade.cli.settings import decoding_settings
 from saccade.errors import UsageError
@@ -43,7 +43,7 @@ def attention(
 
     if heads and png is None:
         raise UsageError("--heads draws a picture", do="say where to: --png heads.png")
-    translator = load(run, find_device(device))
+    translator = load(run, device)
     settings = decoding_settings(translator, context, {"beam": beam})
     explanation = translator.explain(sentence, target, **settings.model_dump())
     if png is not None:

@@ -37,7 +37,7 @@ def average(
             )
         paths, model = [find_weights(folder) for folder in folders], find_model(folders[0])
         for folder in folders[1:]:
-            check_same_vocabulary(model, find_model(folder))
+            check_same_model(model, find_model(folder))
     if output.exists():
         raise SaccadeError("already exists", where=str(output), do="choose another --output; nothing is overwritten")
     write_average(paths, model, output)
@@ -78,10 +78,14 @@ def is_checkpoint(folder: Path) -> bool:
     return (folder / STATE).is_file()
 
 
-def check_same_vocabulary(first: Path, other: Path) -> None:
-    """Refuse models whose tokens differ: their weights would fit and their average would be noise."""
-    from saccade.checkpoint import describe_file
+def check_same_model(first: Path, other: Path) -> None:
+    """Refuse models whose settings or tokens differ: their weights may fit, but their average would be noise."""
+    from saccade.checkpoint import describe_file, read_json
 
+    if read_json(first / "config.json").get("model") != read_json(other / "config.json").get("model"):
+        raise SaccadeError(
+            f"has other model settings than {first}", where=str(other), do="average models of one run, or of one recipe"
+        )
     vocabularies = [
         {file.name: describe_file(file) for file in folder.glob("tokenizer*.json")} for folder in (first, other)
     ]
@@ -95,22 +99,10 @@ def check_same_vocabulary(first: Path, other: Path) -> None:
 
 def write_average(paths: list[Path], model: Path, output: Path) -> None:
     """A copy of a model folder with averaged weights."""
-    import torch
-
-    from saccade.checkpoint import load_model_folder, save_model_folder
+    from saccade.checkpoint import load_model_folder, put_weights, save_model_folder
     from saccade.training.averaging import average_weights
 
     folder = load_model_folder(model)
-    weights = average_weights(paths)
-    own = dict(folder.model.named_parameters()) | dict(folder.model.named_buffers())
-    with torch.no_grad():
-        for name, tensor in weights.items():
-            if name not in own or own[name].shape != tensor.shape:
-                raise SaccadeError(
-                    f"the tensor '{name}' does not fit the model in {model}",
-                    where=str(paths[0]),
-                    do="average weights of one model",
-                )
-            own[name].copy_(tensor)
+    put_weights(folder.model, average_weights(paths), paths[0])
     note = f"\nThe weights are the average of {len(paths)}: {', '.join(str(path) for path in paths)}.\n"
     save_model_folder(output, replace(folder, card=folder.card + note))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.cli.device import Device, find_device
+from saccade.cli.device import Device
 from saccade.cli.json_output import STANDARD_OUTPUT, write_json_output
 from saccade.cli.settings import decoding_settings
 from saccade.errors import SaccadeError, UsageError, did_you_mean
@@ -85,6 +85,7 @@ def evaluate(
     metrics = find_metrics(metric, with_model=hypotheses is None)
     if (run is None) == (hypotheses is None):
         raise UsageError("there is one system to score", do="name a RUN, or --hypotheses FILE, and not both")
+    check_tokenizer(tokenize)
     compares = baseline is not None or baseline_output is not None
     if compares and "bleu" in metrics and (tokenize != DEFAULT_TOKENIZE or lowercase):
         raise UsageError("the bootstrap compares cased BLEU with the 13a tokenizer", do="leave --tokenize out")
@@ -144,6 +145,16 @@ def find_metrics(given: Sequence[str] | None, *, with_model: bool) -> list[str]:
     return list(given)
 
 
+def check_tokenizer(name: str) -> None:
+    """Refuse an unknown BLEU tokenizer before anything is translated."""
+    from saccade.evaluation.scores import bleu_metric
+
+    try:
+        bleu_metric(tokenize=name)
+    except SaccadeError as error:
+        raise UsageError(error.what, do=error.do) from None
+
+
 def read_file(path: Path) -> list[str]:
     """All lines of a file."""
     from saccade.data.files import read_lines
@@ -183,7 +194,7 @@ def load_system(run: Path, context: typer.Context, beam: int | None, device: str
     """A model and the settings of its search."""
     from saccade.inference.translator import load
 
-    translator = load(run, find_device(device))
+    translator = load(run, device)
     return translator, decoding_settings(translator, context, {"beam": beam, "nbest": 1})
 
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from saccade.cli.alignment import hard_alignment
-from saccade.cli.device import Device, find_device
+from saccade.cli.device import Device
 from saccade.cli.settings import decoding_settings
 from saccade.cli.standard_input import read_standard_input
 from saccade.errors import SaccadeError
@@ -67,7 +67,7 @@ def translate(
     """
     from saccade.inference.translator import load
 
-    translator = load(run, find_device(device))
+    translator = load(run, device)
     settings = decoding_settings(
         translator,
         context,
@@ -149,9 +149,9 @@ class Extras:
 
     def alignment_fields(self, source: str, candidate: Candidate) -> dict[str, Any]:
         """The pieces of both sides and which belong together; an empty output has none."""
-        if not candidate.text.strip():
+        if not candidate.tokens:
             return {"source_pieces": [], "target_pieces": [], "alignment": ""}
-        explanation = self.translator.explain(source, candidate.text)
+        explanation = self.translator.explain(source, candidate.tokens)
         return {
             "source_pieces": list(explanation.source_pieces[:-1]),
             "target_pieces": list(explanation.target_pieces[:-1]),

@@ -28,16 +28,26 @@ class Constraints(NamedTuple):
 
 
 def constraints_of(
-    memory: Memory, config: DecodingConfig, symbols: Symbols, prefixes: Sequence[Sequence[int]] | None
+    memory: Memory,
+    config: DecodingConfig,
+    symbols: Symbols,
+    prefixes: Sequence[Sequence[int]] | None,
+    *,
+    longest: int | None = None,
+    indices: Sequence[int] | None = None,
 ) -> Constraints:
-    """The constraints of every row of a memory, or an error that says which prefix cannot be."""
-    limits = length_limits(memory.mask, config)
+    """The constraints of every row of a memory, or an error that says which prefix cannot be.
+
+    `longest` is the most that the model can decode; `indices` are the rows' places in the user's input.
+    """
+    limits = length_limits(memory.mask, config).clamp(max=longest)
     if prefixes is None:
         return Constraints(limits, limits.new_empty(len(limits), 0))
     if len(prefixes) != len(limits):
         raise ValueError(f"{len(prefixes)} prefixes for {len(limits)} rows")
-    for row, (prefix, limit) in enumerate(zip(prefixes, limits.tolist(), strict=True)):
-        check_prefix(prefix, row, limit, symbols)
+    places = range(len(limits)) if indices is None else indices
+    for place, prefix, limit in zip(places, prefixes, limits.tolist(), strict=True):
+        check_prefix(prefix, place, limit, symbols)
     return Constraints(limits, padded(prefixes).to(limits.device))
 
 
@@ -57,15 +67,15 @@ def length_limits(mask: Tensor, config: DecodingConfig) -> Tensor:
     return limits.clamp(min=config.min_length + 1)
 
 
-def check_prefix(prefix: Sequence[int], row: int, limit: int, symbols: Symbols) -> None:
+def check_prefix(prefix: Sequence[int], place: int, limit: int, symbols: Symbols) -> None:
     """Refuse a prefix that no hypothesis could start with."""
     if len(prefix) > limit:
         raise SaccadeError(
-            f"the forced prefix of input {row + 1} has {len(prefix)} tokens, an output at most {limit}",
+            f"the forced prefix of input {place + 1} has {len(prefix)} tokens, an output at most {limit}",
             do="set a larger decoding.max-length",
         )
     if not {symbols.pad, symbols.begin, symbols.end}.isdisjoint(prefix):
-        raise ValueError(f"the forced prefix of row {row} contains pad, begin or end")
+        raise ValueError(f"the forced prefix of input {place + 1} contains pad, begin or end")
 
 
 def padded(prefixes: Sequence[Sequence[int]]) -> Tensor:

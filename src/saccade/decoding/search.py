@@ -37,7 +37,7 @@ def search(
         raise ValueError(f"{len(indices)} indices for {rows} rows")
     if rows == 0:
         return []
-    constraints = constraints_of(memory, config, symbols, prefixes)
+    constraints = constraints_of(memory, config, symbols, prefixes, longest=model.longest, indices=indices)
     if config.sample:
         return sample(model, memory, constraints, config, symbols, indices)
     if config.beam == 1:

@@ -28,26 +28,33 @@ class Group:
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
-    def total(self, number: float) -> float:
-        """The sum of one number over all processes."""
+    def totals(self, numbers: Sequence[float]) -> list[float]:
+        """The sum of each number over all processes."""
         if self.size == 1:
-            return number
-        value = torch.tensor([number], dtype=torch.float64)
+            return list(numbers)
+        values = torch.tensor(numbers, dtype=torch.float64)
         if dist.get_backend() == "nccl":
-            value = value.cuda()
-        dist.all_reduce(value)
-        return float(value)
+            values = values.cuda()
+        dist.all_reduce(values)
+        return [float(value) for value in values]
 
 
 ALONE = Group()
 
 
-def join() -> Group:
-    """The group that `torchrun` describes in the environment, or this process alone."""
+def local_rank() -> int:
+    """The number of this process on its machine, which is also that of its GPU."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def join(device: torch.device) -> Group:
+    """The group that `torchrun` describes in the environment, or this process alone, computing on this device."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return ALONE
     if not dist.is_initialized():
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        if backend == "nccl":
+            torch.cuda.set_device(device)
         dist.init_process_group(backend, timeout=timedelta(minutes=30))
     return Group(dist.get_rank(), size)

@@ -14,12 +14,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from saccade.checkpoint import ModelFolder, load_model_folder
 from saccade.config import build, merge
+from saccade.data.text import normalize
 from saccade.data.tokenizer import Tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
 from saccade.decoding.search import search
 from saccade.errors import SaccadeError
+from saccade.inference.device import choose_device
 from saccade.inference.explanation import Explanation, alignment_of
 from saccade.interface import Source, Symbols, Translates
 
@@ -31,6 +33,7 @@ class Candidate:
     """One output for one input."""
 
     text: str
+    tokens: tuple[int, ...]
     score: float  # what candidates are ranked by: log-probability after the penalties
     log_probability: float
     pieces: tuple[str, ...]
@@ -120,7 +123,8 @@ class Translator:
         forced = self.tokenizers.target.encode_batch(prefixes) if prefixes is not None else [[]] * len(texts)
         found: dict[int, list[Hypothesis]] = {}
         for rows in length_batches([len(source) for source in sources], settings.batch_tokens):
-            memory = self.model.encode(self.source_batch([sources[row] for row in rows]))
+            with torch.inference_mode():
+                memory = self.model.encode(self.source_batch([sources[row] for row in rows]))
             hypotheses = search(
                 self.model,
                 memory,
@@ -130,7 +134,7 @@ class Translator:
                 indices=[first + row for row in rows],
             )
             found.update(zip(rows, hypotheses, strict=True))
-        nothing = [Candidate("", 0.0, 0.0, (), ())]  # an empty line stays an empty line
+        nothing = [Candidate("", (), 0.0, 0.0, (), ())]  # an empty line stays an empty line
         return [
             Translation(text, tuple([self.candidate(h) for h in found[row]] if row in found else nothing))
             for row, text in enumerate(texts)
@@ -140,7 +144,8 @@ class Translator:
         """A hypothesis as text."""
         target = self.tokenizers.target
         return Candidate(
-            target.decode(hypothesis.tokens),
+            normalize(target.decode(hypothesis.tokens), "none"),  # bytes can spell a line break; an output is one line
+            hypothesis.tokens,
             hypothesis.score,
             hypothesis.log_probability,
             tuple(target.pieces(hypothesis.tokens)),
@@ -166,8 +171,8 @@ class Translator:
         return [scored[row] for row in range(len(sources))]
 
     @torch.inference_mode()
-    def explain(self, text: str, target: str | None = None, **decoding: Any) -> Explanation:
-        """Where the model looks while it writes its own output, or a given target."""
+    def explain(self, text: str, target: str | Sequence[int] | None = None, **decoding: Any) -> Explanation:
+        """Where the model looks while it writes its own output, or a given target (a text, or the ids of one)."""
         encoding = self.tokenizers.source.encode(text)
         if not encoding.ids:
             raise SaccadeError("there is nothing to look at in an empty text", do="give a sentence")
@@ -177,7 +182,7 @@ class Translator:
             settings = self.settings({**decoding, "nbest": 1})
             tokens = list(search(self.model, memory, settings, self.symbols)[0][0].tokens)
         else:
-            tokens = self.tokenizers.target.encode(target).ids
+            tokens = self.tokenizers.target.encode(target).ids if isinstance(target, str) else list(target)
         prefix = torch.tensor([[self.symbols.begin, *tokens]], device=self.device)
         decoded = self.model.decode(prefix, memory, record=True)
         attention = memory.attention + decoded.attention
@@ -213,9 +218,10 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
         yield batch
 
 
-def load(path: str | Path, device: str = "cpu") -> Translator:
-    """A translator from a run directory or a model folder."""
-    return translator_from(load_model_folder(Path(path), device), device, where=str(path))
+def load(path: str | Path, device: str = "auto") -> Translator:
+    """A translator from a run directory or a model folder, on the fastest device there is."""
+    place = choose_device(device)
+    return translator_from(load_model_folder(Path(path), place), place, where=str(path))
 
 
 def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:

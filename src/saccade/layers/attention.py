@@ -78,7 +78,10 @@ def attend(
     `mask` is True where a query may look, and broadcasts to (..., T, S); `causal` hides the keys after the query's own
     place. Scaled dot scores without a record run on the fused kernel; all else runs on the explicit path.
     """
-    if causal and (record or mask is not None or score is not scaled_dot_scores):
+    square = query.size(-2) == key.size(
+        -2
+    )  # the fused kernel's triangle starts at the first key, ours ends at the last
+    if causal and (record or mask is not None or score is not scaled_dot_scores or not square):
         triangle = causal_mask(query.size(-2), key.size(-2), query.device)
         mask, causal = (triangle if mask is None else mask & triangle), False
     if score is scaled_dot_scores and not record:

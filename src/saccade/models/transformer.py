@@ -141,6 +141,7 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes) -> None:
         super().__init__()
         width, longest = config.width, config.max_positions
+        self.longest = longest if config.positions == "learned" else None
         shared = sizes.joint if config.embeddings == "auto" else config.embeddings == "shared"
         if shared and not sizes.joint:
             raise ValueError("shared embeddings need a joint vocabulary: set data.joint, or separate embeddings")

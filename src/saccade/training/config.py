@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -37,7 +37,7 @@ class TrainingConfig(Config):
     """Updates over which the rate rises linearly to its peak."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """Share of the probability that the target gives to the whole vocabulary."""
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.98)
     """Adam's two decay rates."""
     epsilon: float = Field(1e-9, gt=0)
     """Adam's epsilon."""
@@ -81,6 +81,8 @@ class TrainingConfig(Config):
             raise ValueError(f"a {self.schedule} schedule needs max-steps or max-epochs: it must know its end")
         if self.criterion != "loss" and self.criterion not in self.metrics:
             raise ValueError(f"criterion '{self.criterion}' is not among the metrics {', '.join(self.metrics)}")
+        if self.criterion != "loss" and not self.valid_sentences:
+            raise ValueError(f"criterion '{self.criterion}' needs valid-sentences above 0")
         if self.average_last > self.keep_checkpoints:
             raise ValueError(f"average-last {self.average_last} needs keep-checkpoints of at least {self.average_last}")
         return self
@@ -127,3 +129,8 @@ def check_complete(config: RunConfig) -> None:
         raise SaccadeError("no training data is named", do="give --source and --target, or a recipe")
     if config.output is None:
         raise SaccadeError("no run directory is named", do="give --output runs/NAME")
+    judged = config.training.patience or config.training.criterion != "loss"
+    if judged and not (config.data.valid_source or config.data.hold_out):
+        raise SaccadeError(
+            "early stopping and a criterion need validation data", do="give --valid-source, or --data.hold-out 500"
+        )

@@ -88,26 +88,30 @@ def accumulate(
 ) -> StepLoss:
     """Leave in `.grad` the gradient of the summed loss of all batches; process r takes batches r, r + size, …"""
     total, count = 0.0, 0.0
-    metrics: dict[str, float] = {}
+    fault: NotFiniteError | None = None
+    metrics = dict.fromkeys(objective.metrics, 0.0)
     for batch, key in list(zip(batches, keys, strict=True))[group.rank :: group.size]:
         torch.manual_seed(key)
         with autocast():
             loss = objective.loss(model, batch)
         value = float(loss.total.detach())
         if not math.isfinite(value):
-            raise NotFiniteError(f"the loss is {value}", batch.indices)
+            fault = NotFiniteError(f"the loss is {value}", batch.indices)
+            break
         loss.total.backward()  # type: ignore[no-untyped-call]
         total += value
         count += loss.count
         for name, part in loss.metrics.items():
-            metrics[name] = metrics.get(name, 0.0) + part
+            metrics[name] += part
+    faults, total, count, *sums = group.totals([float(fault is not None), total, count, *metrics.values()])
+    if faults:  # all processes stop together, or the others would wait for this one
+        raise fault or NotFiniteError("the loss of another process is not finite", ())
     if group.size > 1:
         for parameter in model.parameters():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         group.sum_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
-        total, count = group.total(total), group.total(count)
-        metrics = {name: group.total(metrics[name]) for name in sorted(metrics)}
+    metrics = dict(zip(metrics, sums, strict=True))
     return StepLoss(total, count, metrics)
 
 
@@ -164,6 +168,8 @@ class Loop:
                 if self.progress.batch == len(plan):
                     self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
                 yield update
+            if self.progress.batch:  # nothing was left of this epoch
+                self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
     def plan(self, epoch: int) -> Sequence[Any]:
         """The batches of an epoch, as rows of the corpus."""

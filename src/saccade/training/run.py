@@ -12,20 +12,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import nn
 
-from saccade.checkpoint import ModelFolder, load_tokenizers, save_model_folder, save_tokenizers, vocabulary_sizes
-from saccade.config import merge, read_yaml
+from saccade.checkpoint import (
+    WEIGHTS,
+    ModelFolder,
+    load_tokenizers,
+    load_weights,
+    put_weights,
+    save_model_folder,
+    save_tokenizers,
+    vocabulary_sizes,
+)
+from saccade.config import merge, read_yaml, write_yaml
 from saccade.data.batches import collate, plan_epoch
 from saccade.data.config import DataConfig
 from saccade.data.corpus import Corpus, build_corpus, hold_out
 from saccade.data.files import Pair, read_pairs
 from saccade.data.tokenizer import Tokenizers, train_tokenizers
-from saccade.distributed.group import Group, join
+from saccade.decoding.config import DecodingConfig
+from saccade.distributed.group import Group, join, local_rank
 from saccade.errors import SaccadeError
 from saccade.evaluation.scores import find_metric
+from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
+from saccade.interface import Translates
 from saccade.models.registry import Choice
 from saccade.training.allocator import keep_memory
 from saccade.training.averaging import average_weights
@@ -66,32 +78,62 @@ class RunResult:
 
 def train(config: RunConfig) -> RunResult:
     """Train a model from scratch into a new run directory."""
-    config = run_config(config.model_dump(), where="config")
-    check(config)
+    config = with_absolute_paths(run_config(config.model_dump(), where="config"))
+    device = check(config)
     prepare_machine(config.training)
-    group = join()
+    group = join(device)
     assert config.output is not None
     directory = create(Path(config.output), config) if group.rank == 0 else RunDirectory(Path(config.output))
-    return Run(config, directory, group).go()
+    return Run(config, directory, device, group).go()
+
+
+KEPT_ON_RESUME = ("seed", "accumulate", "metrics", "criterion")
 
 
 def resume(path: Path, overrides: dict[str, Any] | None = None) -> RunResult:
-    """Go on with a run from its newest checkpoint."""
+    """Go on with a run from its newest checkpoint; limits and the like may change, data and model may not."""
     directory = RunDirectory(Path(path))
     if not directory.config.is_file():
         raise SaccadeError("is no run directory", where=str(path), do="name the --output of an earlier run")
-    config = run_config(merge(read_yaml(directory.config), overrides or {}), where=str(directory.config))
+    saved = read_yaml(directory.config)
+    before = run_config(saved, where=str(directory.config))
+    config = run_config(merge(saved, overrides or {}), where=str(directory.config))
+    check_resumable(before, config)
     config = config.model_copy(update={"output": str(path)})
-    check(config)
+    device = check(config)
     prepare_machine(config.training)
-    return Run(config, directory, join(), resumed=True).go()
+    group = join(device)
+    if group.rank == 0 and config != before:
+        write_yaml(config, directory.config)
+    return Run(config, directory, device, group, resumed=True).go()
 
 
-def check(config: RunConfig) -> None:
-    """Refuse at once what would fail later."""
+def check_resumable(before: RunConfig, after: RunConfig) -> None:
+    """Refuse changes under which the rest of a run would not be the rest of that run."""
+    changed = [name for name in ("model", "data") if getattr(before, name) != getattr(after, name)]
+    changed += [
+        f"training.{name}" for name in KEPT_ON_RESUME if getattr(before.training, name) != getattr(after.training, name)
+    ]
+    if changed:
+        raise SaccadeError(
+            f"a resumed run keeps its {', '.join(changed)}",
+            do="leave these settings as they were, or start a new run with another --output",
+        )
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The same run with data paths that stay true wherever its config is read again."""
+    paths = config.data.model_dump(include={"source", "target", "valid_source", "valid_target"})
+    absolute = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
+    return config.model_copy(update={"data": config.data.model_copy(update=absolute)})
+
+
+def check(config: RunConfig) -> torch.device:
+    """Refuse at once what would fail later; returns the device to compute on."""
     check_complete(config)
     for name in config.training.metrics:
         find_metric(name)
+    return choose_device(config.training.device, local_rank())
 
 
 def prepare_machine(config: TrainingConfig) -> None:
@@ -99,17 +141,6 @@ def prepare_machine(config: TrainingConfig) -> None:
     keep_memory()
     if config.threads:
         torch.set_num_threads(config.threads)
-    torch.set_float32_matmul_precision("high")
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of this name; auto takes the fastest there is."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(device for device, present in available.items() if present)
-    if not available[name]:
-        raise SaccadeError(f"there is no {name} device here", do="set --training.device to cpu or auto")
-    return torch.device(name)
 
 
 def autocast_for(device: torch.device, precision: str) -> Callable[[], contextlib.AbstractContextManager[Any]]:
@@ -150,16 +181,41 @@ def pairs_of(config: DataConfig, source: str | None, target: str | None) -> Any:
     return read_pairs(source, target, source_column=config.source_column, target_column=config.target_column)
 
 
+def check_lengths(model: Translates, data: Data) -> None:
+    """Refuse a model that cannot hold its data."""
+    lengths = [int(corpus.longer_lengths.max()) for corpus in data[1:] if corpus is not None and len(corpus)]
+    if model.longest is not None and max(lengths) > model.longest:
+        raise SaccadeError(
+            f"the longest example has {max(lengths)} tokens, the model {model.longest} positions",
+            do="raise --model.max-positions, or lower --data.max-length (validation data is never filtered)",
+        )
+
+
+def fit_length_limit(decoding: DecodingConfig, corpus: Corpus) -> DecodingConfig:
+    """Allow outputs a quarter longer, for their input, than nearly all of the training data."""
+    ratio = float(np.quantile(corpus.target_lengths / corpus.source_lengths, 0.999))
+    factor = max(decoding.max_length_factor, math.ceil(12.5 * ratio) / 10)
+    return decoding.model_copy(update={"max_length_factor": factor})
+
+
 class Run:
     """One run from its data to its model folders."""
 
-    def __init__(self, config: RunConfig, directory: RunDirectory, group: Group, *, resumed: bool = False) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        device: torch.device,
+        group: Group,
+        *,
+        resumed: bool = False,
+    ) -> None:
         self.config = config
         self.directory = directory
         self.group = group
         self.training = config.training
         self.resumed = resumed
-        self.device = choose_device(self.training.device)
+        self.device = device
         self.tracker: Tracker = SilentTracker()
         if group.rank == 0:
             self.tracker = RunTracker(directory, metrics=self.training.metrics, log_every=self.training.log_every)
@@ -190,11 +246,12 @@ class Run:
         """The batch in words, and what is left to go on from."""
         kept = checkpoints(self.directory.checkpoints)
         corpus, tokenizers = self.data.train, self.data.tokenizers
-        first = error.examples[0]
-        pair = tokenizers.source.decode(corpus.source(first)), tokenizers.target.decode(corpus.target(first))
+        texts = ""
+        for first in error.examples[:1]:
+            pair = tokenizers.source.decode(corpus.source(first)), tokenizers.target.decode(corpus.target(first))
+            texts = f" (counted from 0 after the filters; the first is {pair[0]!r}, {pair[1]!r})"
         return SaccadeError(
-            f"training stopped at step {self.loop.progress.step + 1}: {error.what}, in the batch of {error.where} "
-            f"(counted from 0 after the filters; the first is {pair[0]!r}, {pair[1]!r})",
+            f"stopped at step {self.loop.progress.step + 1}: {error.what}, in the batch of {error.where}{texts}",
             where=str(self.directory.path),
             do=f"last good checkpoint: {kept[-1] if kept else 'none yet'}; lower --training.learning-rate, or look at "
             "this data",
@@ -210,7 +267,7 @@ class Run:
         self.choice: Choice = self.config.choice()
         torch.manual_seed(self.training.seed)
         sizes = vocabulary_sizes(self.data.tokenizers)
-        self.model: nn.Module = self.choice.build(sizes).to(self.device)
+        self.model: Any = self.choice.build(sizes).to(self.device)
         self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.tracker.say(f"model: {self.choice.family}, {self.parameters:,} parameters, on {self.device}")
         self.objective = Likelihood(self.training.label_smoothing)
@@ -218,6 +275,8 @@ class Run:
         plan = plan_epoch(self.data.train, batch_tokens=self.config.data.batch_tokens, seed=self.training.seed, epoch=0)
         self.tracker.say(f"batches: {len(plan):,} an epoch, {plan.padding:.1%} padding")
         self.total_steps = self.find_total(math.ceil(len(plan) / self.training.accumulate))
+        check_lengths(self.model, self.data)
+        self.decoding = fit_length_limit(self.config.decoding, self.data.train)
         peak = self.training.learning_rate or paper_peak(self.choice.config.width, self.training.warmup_steps)
         self.loop = Loop(
             self.model,
@@ -244,7 +303,7 @@ class Run:
         self.flop_rate = FlopRate.measure(self.model, self.objective, batch)
         if self.resumed:
             self.restore()
-        self.translator = Translator(self.model, self.data.tokenizers, self.config.decoding, self.device)
+        self.translator = Translator(self.model, self.data.tokenizers, self.decoding, self.device)
 
     def restore(self) -> None:
         """Continue from the newest checkpoint."""
@@ -252,17 +311,22 @@ class Run:
         if not kept:
             raise SaccadeError("holds no checkpoint", where=str(self.directory.path), do="start the run anew elsewhere")
         self.loop.progress = load_checkpoint(kept[-1], self.model, self.loop.optimizer)
-        drop_rows_after(self.directory.metrics, self.loop.progress.step)
+        if self.group.rank == 0:
+            drop_rows_after(self.directory.metrics, self.loop.progress.step)
         self.tracker.say(f"resumed from {kept[-1]}")
 
     def find_total(self, steps_an_epoch: int) -> int | None:
-        """The number of updates, if steps or epochs limit the run."""
-        training = self.training
-        epochs = training.max_epochs
-        if not (training.max_steps or training.max_epochs or training.max_minutes):
-            epochs = DEFAULT_EPOCHS
-        limits = [training.max_steps, epochs * steps_an_epoch if epochs else None]
+        """The number of updates that the schedule counts on; epochs differ a little in their number of batches."""
+        epochs = self.max_epochs
+        limits = [self.training.max_steps, epochs * steps_an_epoch if epochs else None]
         return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def max_epochs(self) -> int | None:
+        """The most epochs, also where no limit is given at all."""
+        training = self.training
+        limited = training.max_steps or training.max_epochs or training.max_minutes
+        return training.max_epochs if limited else DEFAULT_EPOCHS
 
     def learn(self) -> str | None:
         """Update until a limit, early stopping or a signal; returns the signal's name."""
@@ -294,13 +358,15 @@ class Run:
         reason = None
         if interruption.signal is not None:
             reason = f"{interruption.name}; go on with saccade train --resume {self.directory.path}"
-        elif self.total_steps and progress.step >= self.total_steps:
+        elif training.max_steps and progress.step >= training.max_steps:
             reason = "all steps are done"
+        elif self.max_epochs and progress.epoch >= self.max_epochs:
+            reason = "all epochs are done"
         elif training.max_minutes and progress.seconds >= 60 * training.max_minutes:
             reason = f"{training.max_minutes:g} minutes are over"
         elif training.patience and progress.stale >= training.patience:
             reason = f"no better {training.criterion} since step {progress.best_step:,}"
-        if self.group.size > 1 and self.group.total(float(reason is not None)) and reason is None:
+        if self.group.size > 1 and self.group.totals([float(reason is not None)])[0] and reason is None:
             reason = "another process stopped"
         return reason
 
@@ -349,7 +415,7 @@ class Run:
     def save_model(self, path: Path, found: Validation | None, note: str = "") -> None:
         """A complete model folder."""
         card = model_card(self.config, self.choice, self.loop.progress, self.parameters, found, note)
-        generation = self.config.decoding.model_dump(mode="json")
+        generation = self.decoding.model_dump(mode="json")
         save_model_folder(path, ModelFolder(self.model, self.choice, self.data.tokenizers, generation, card))
 
     def finish(self, *, whole: bool) -> None:
@@ -358,10 +424,10 @@ class Run:
             return
         progress = self.loop.progress
         self.save_model(self.directory.last, None)
+        if self.data.valid is None or not self.directory.best.exists():
+            self.save_model(self.directory.best, None)
         if whole and self.training.average_last > 1:
             self.consider_average()
-        if not self.directory.best.exists():
-            self.save_model(self.directory.best, None)
         self.tracker.say(
             f"trained {progress.step:,} updates, {progress.target_tokens:,} target tokens, "
             f"{progress.flops:.2e} FLOPs in {person_time(progress.seconds)}"
@@ -374,14 +440,15 @@ class Run:
         paths = checkpoints(self.directory.checkpoints)[-self.training.average_last :]
         if len(paths) < 2:
             return
-        with torch.no_grad():
-            own = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-            for name, tensor in average_weights(paths).items():
-                own[name].copy_(tensor)
+        put_weights(self.model, average_weights(paths), paths[0])
         note = f"Weights are the average of {len(paths)} checkpoints, {paths[0].name} to {paths[-1].name}."
         found = self.validate() if self.data.valid else None
         self.tracker.say(f"average of the last {len(paths)} checkpoints: {found or 'not validated'}")
-        best = self.loop.progress.best
-        if found is None or best is None or found.value(self.training.criterion) < best:
+        progress = self.loop.progress
+        value = found.value(self.training.criterion) if found else -math.inf
+        if progress.best is None or value < progress.best:
             self.best = found
             self.save_model(self.directory.best, found, note)
+            load_weights(self.model, paths[-1] / WEIGHTS)
+            progress.best = value if found else None
+            self.save()  # a run that is resumed must know what it has to beat

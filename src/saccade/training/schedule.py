@@ -11,7 +11,7 @@ def learning_rate(step: int, *, schedule: ScheduleKind, peak: float, warmup: int
     """The rate of update `step`, counted from 1.
 
     All rise linearly to `peak` over `warmup` steps. inverse-sqrt is eq. 3 of Vaswani et al. 2017 with
-    peak = (d_model · warmup)^-0.5; linear and cosine fall to 0 at `total`.
+    peak = (d_model · warmup)^-0.5; linear and cosine fall towards 0, which the update after `total` would have.
     """
     if step <= warmup:
         return peak * step / warmup
@@ -19,7 +19,7 @@ def learning_rate(step: int, *, schedule: ScheduleKind, peak: float, warmup: int
         return peak * math.sqrt(max(warmup, 1) / step)
     if schedule == "constant" or total is None:
         return peak
-    left = max(0.0, (total - step) / max(1, total - warmup))
+    left = max(0, total - step + 1) / (total - warmup + 1)  # 0 only after the last update
     return peak * (left if schedule == "linear" else 0.5 - 0.5 * math.cos(math.pi * left))
 
 

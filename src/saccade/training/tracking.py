@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 from typing import IO, Any, Protocol
 
 from rich.console import Console
@@ -70,7 +71,7 @@ class RunTracker:
         self._bar: Bar | None = None
         self._task: TaskID | None = None
         self._tensorboard = tensorboard_writer(directory.tensorboard)
-        self._losses: list[float] = []
+        self._window: list[Update] = []
 
     def say(self, message: str) -> None:
         """One message to the user and to the log."""
@@ -80,13 +81,14 @@ class RunTracker:
     def update(self, update: Update, progress: Progress, share: float | None) -> None:
         """Move the bar at every update, write a row and (without a terminal) a line every `log_every`."""
         self._speed.add(update.target_tokens)
-        self._losses.append(update.loss)
+        self._window.append(update)
         rate = self._speed.tokens_per_second()
         self._move_bar(update, rate, share)
         if update.step % self.log_every:
             return
-        loss = sum(self._losses) / len(self._losses)
-        self._losses.clear()
+        means = {name: fmean(one.metrics[name] for one in self._window) for name in update.metrics}
+        loss = fmean(one.loss for one in self._window)
+        self._window.clear()
         left = f", {person_time(progress.seconds / share - progress.seconds)} left" if share else ""
         line = f"step {update.step:,} epoch {progress.epoch + 1} loss {loss:.4f}, {rate:,.0f} tok/s{left}"
         if self.console.is_terminal:
@@ -96,9 +98,9 @@ class RunTracker:
         self._row(
             {
                 "step": update.step,
-                "epoch": progress.epoch,
+                "epoch": progress.epoch + 1,
                 "loss": loss,
-                **update.metrics,
+                **means,
                 "learning_rate": update.learning_rate,
                 "gradient_norm": update.gradient_norm,
                 "tokens_per_second": round(rate, 1),
@@ -198,9 +200,9 @@ def drop_rows_after(path: Path, step: int) -> None:
     if not path.exists():
         return
     with path.open(encoding="utf-8", newline="") as file:
-        header, *rows = list(csv.reader(file))
+        header, *rows = list(csv.reader(file)) or [[]]
     with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *(row for row in rows if int(row[0]) <= step)])
+        csv.writer(file).writerows([header, *(row for row in rows if row and int(row[0]) <= step)])
 
 
 def draw_curves(directory: RunDirectory) -> None:

@@ -10,7 +10,6 @@ import torch
 from saccade.data.batches import batches_in_order, collate
 from saccade.data.corpus import Corpus
 from saccade.data.files import Pair
-from saccade.decoding.config import DecodingConfig
 from saccade.evaluation.perplexity import perplexity
 from saccade.evaluation.scores import Score, score
 from saccade.inference.translator import Translator
@@ -68,7 +67,8 @@ def validate(
             total += loss.metrics["nll"]
             count += loss.count
     sources, references = group_by_source(corpus.pairs or [], sentences)
-    greedy = DecodingConfig(beam=1, batch_tokens=batch_tokens)
+    changes = {"beam": 1, "nbest": 1, "sample": False, "coverage_beta": 0.0, "batch_tokens": batch_tokens}
+    greedy = translator.decoding.model_copy(update=changes)
     outputs = [found.text for found in translator.stream(sources, greedy)]
     scores = {name: score(name, outputs, references) for name in metrics} if sources else {}
     shown = [Sample(s, r[0], o) for s, r, o in zip(sources, references, outputs, strict=True)][:samples]

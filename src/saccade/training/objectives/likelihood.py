@@ -18,6 +18,8 @@ CHUNK = 1 << 21  # logits held at once: 8 MB in float32, small enough to stay in
 class Likelihood:
     """Cross-entropy against the target; smoothing ε spreads ε over the whole vocabulary (Vaswani et al. 2017, 5.4)."""
 
+    metrics: tuple[str, ...] = ("nll",)
+
     def __init__(self, label_smoothing: float = 0.0) -> None:
         self.label_smoothing = label_smoothing
 
@@ -40,7 +42,8 @@ def cross_entropy(
     smoothing: float,
 ) -> tuple[Tensor, Tensor]:
     """(smoothed sum, plain sum) of the cross-entropy of `logits(outputs)` (N, V) against targets (N,)."""
-    return ChunkedCrossEntropy.apply(logits, outputs, targets, smoothing, *parameters)  # type: ignore[no-any-return,no-untyped-call]
+    wanted = torch.is_grad_enabled()  # asked here: inside of `forward` it is always off
+    return ChunkedCrossEntropy.apply(wanted, logits, outputs, targets, smoothing, *parameters)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
@@ -53,6 +56,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        wanted: bool,
         logits: Callable[[Tensor], Tensor],
         outputs: Tensor,
         targets: Tensor,
@@ -60,20 +64,20 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         *parameters: nn.Parameter,
     ) -> tuple[Tensor, Tensor]:
         """Sum the loss and, if a gradient is asked for, take it chunk by chunk."""
-        wanted = ctx.needs_input_grad[1] or any(ctx.needs_input_grad[4:])
-        total = outputs.new_zeros((), dtype=torch.float64)
-        likelihood = outputs.new_zeros((), dtype=torch.float64)
+        wide = torch.float32 if outputs.device.type == "mps" else torch.float64  # mps has no float64
+        total = outputs.new_zeros((), dtype=wide)
+        likelihood = outputs.new_zeros((), dtype=wide)
         output_gradient = torch.empty_like(outputs)
         gradients: list[Tensor | None] = [None] * len(parameters)
-        rows = max(1, CHUNK // logits(outputs[:0]).size(-1))
+        rows = max(1, CHUNK // vocabulary_size(logits, outputs))
         for done in range(0, len(targets), rows):
             with torch.set_grad_enabled(wanted):
                 chunk = outputs[done : done + rows].detach().requires_grad_(wanted)
                 scores = logits(chunk)  # (n, V)
             target = targets[done : done + rows, None]
             logs = scores.detach().float().log_softmax(-1)
-            negative = -logs.gather(1, target).sum(dtype=torch.float64)
-            uniform = -logs.mean(-1).sum(dtype=torch.float64)
+            negative = -logs.gather(1, target).sum(dtype=wide)
+            uniform = -logs.mean(-1).sum(dtype=wide)
             likelihood += negative
             total += (1 - smoothing) * negative + smoothing * uniform
             if wanted:
@@ -86,13 +90,20 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 for place, gradient in enumerate(found[1:]):
                     if gradient is not None:
                         old = gradients[place]
-                        gradients[place] = gradient if old is None else old.add_(gradient)
+                        # Two parameters may share one gradient tensor: each gets a copy before anything is added.
+                        gradients[place] = gradient.clone() if old is None else old.add_(gradient)
         ctx.gradients = [output_gradient, *gradients]
         ctx.mark_non_differentiable(likelihood)
-        return total.to(outputs.dtype), likelihood
+        return total.float(), likelihood
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Any, ...]:
         """The gradient that `forward` took, times the gradient of what came after."""
         output_gradient, *gradients = (None if g is None else g * scale for g in ctx.gradients)
-        return (None, output_gradient, None, None, *gradients)
+        return (None, None, output_gradient, None, None, *gradients)
+
+
+def vocabulary_size(logits: Callable[[Tensor], Tensor], outputs: Tensor) -> int:
+    """The width of the output layer, from no rows at all; autocast must not cache weights without a gradient for it."""
+    with torch.autocast(outputs.device.type, enabled=False):
+        return logits(outputs[:0].float()).size(-1)

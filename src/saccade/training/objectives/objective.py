@@ -23,6 +23,8 @@ class Loss:
 class Objective(Protocol):
     """One file each under objectives/."""
 
+    metrics: tuple[str, ...]  # the names of the sums that every loss reports
+
     def loss(self, model: Any, batch: Batch) -> Loss:
         """What this batch is worth to this model."""
         ...
