@@ -75,7 +75,7 @@ def test_prefixes_that_cannot_be_are_refused():
     memory = fake_memory(FakeModel(), [[4], [5]])
     with pytest.raises(SaccadeError, match="input 2 has 4 tokens, an output at most 3"):
         constraints_of(memory, DecodingConfig(max_length=3), SYMBOLS, [[], [4, 5, 4, 5]])
-    with pytest.raises(ValueError, match="row 0 contains"):
+    with pytest.raises(ValueError, match="input 1 contains"):
         constraints_of(memory, DecodingConfig(), SYMBOLS, [[4, SYMBOLS.end], []])
     with pytest.raises(ValueError, match="1 prefixes for 2 rows"):
         constraints_of(memory, DecodingConfig(), SYMBOLS, [[]])

@@ -82,7 +82,8 @@ def test_a_run_leaves_everything_behind(config, tmp_path):
         "config.yaml", "env.json", "train.log", "metrics.csv", "results.png", "tb", "samples", "checkpoints",
         "tokenizers", "model-best", "model-last",
     }  # fmt: skip
-    rows = list(csv.DictReader((path / "metrics.csv").open(encoding="utf-8")))
+    with (path / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     trained = [row for row in rows if row["loss"]]
     validated = [row for row in rows if row["valid_loss"]]
     assert [int(row["step"]) for row in trained] == [2, 4, 6, 8, 10, 12]

@@ -24,6 +24,11 @@ def validation(score: float) -> Validation:
     return Validation(1.5, 4.48, {"bleu": Score("BLEU", score, None, True)}, (Sample("ein", "one", "two"),))
 
 
+def read_rows(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 @pytest.fixture
 def directory(tmp_path):
     found = RunDirectory(tmp_path)
@@ -66,7 +71,7 @@ def test_on_a_terminal_there_is_a_bar_with_speed_loss_and_time_left(directory, m
 
 def test_metrics_samples_and_events_are_kept(directory, monkeypatch):
     run_tracker(directory, monkeypatch, terminal=False)
-    rows = list(csv.DictReader(directory.metrics.open(encoding="utf-8")))
+    rows = read_rows(directory.metrics)
     assert [row["step"] for row in rows] == ["2", "4", "4", "6"]
     assert rows[0]["nll"] == "2.25"
     assert rows[2]["valid_bleu"] == "12.5"
@@ -85,7 +90,7 @@ def test_tensorboard_has_the_same_numbers(directory, monkeypatch):
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint(directory, monkeypatch):
     run_tracker(directory, monkeypatch, terminal=False)
     drop_rows_after(directory.metrics, 4)
-    assert [row["step"] for row in csv.DictReader(directory.metrics.open(encoding="utf-8"))] == ["2", "4", "4"]
+    assert [row["step"] for row in read_rows(directory.metrics)] == ["2", "4", "4"]
     directory.metrics.write_text("", encoding="utf-8")
     drop_rows_after(directory.metrics, 4)
     drop_rows_after(directory.path / "absent.csv", 4)

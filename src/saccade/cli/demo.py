@@ -66,15 +66,7 @@ def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
 
     return run_config(
         {
-            "model": {
-                "preset": "transformer-tiny",
-                "encoder_layers": 2,
-                "decoder_layers": 2,
-                "width": 128,
-                "feed_forward": 256,
-                "heads": 4,
-                "dropout": 0.1,
-            },
+            "model": {"preset": "transformer-tiny", "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.1},
             "data": {
                 "source": str(directory / "train.en"),
                 "target": str(directory / "train.de"),
@@ -83,16 +75,16 @@ def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
                 "tokenizer": "bpe",
                 "vocabulary": 200,
                 "joint": True,
-                "batch_tokens": 4096,
+                "batch_tokens": 2048,
             },
             "training": {
                 "learning_rate": 2e-3,
                 "warmup_steps": 200,
                 "schedule": "linear",
-                "max_steps": 800,
+                "max_steps": 1000,
                 "max_minutes": minutes,
-                "validate_every": 200,
-                "checkpoint_every": 400,
+                "validate_every": 250,
+                "checkpoint_every": 500,
                 "metrics": ["exact-match"],
             },
             "output": str(directory / "run"),

@@ -40,7 +40,9 @@ def constraints_of(
 
     `longest` is the most that the model can decode; `indices` are the rows' places in the user's input.
     """
-    limits = length_limits(memory.mask, config).clamp(max=longest)
+    limits = length_limits(memory.mask, config)
+    if longest is not None:
+        limits = limits.clamp(max=longest)
     if prefixes is None:
         return Constraints(limits, limits.new_empty(len(limits), 0))
     if len(prefixes) != len(limits):

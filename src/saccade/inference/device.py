@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, UsageError
 
 
 def choose_device(name: str, number: int = 0) -> torch.device:
@@ -14,7 +14,7 @@ def choose_device(name: str, number: int = 0) -> torch.device:
         name = next(kind for kind, present in available.items() if present)
     kind, _, index = name.partition(":")
     if kind not in available or (index and not index.isdecimal()):
-        raise SaccadeError(f"unknown device '{name}'", do="a device is auto, cpu, cuda, cuda:1 … or mps")
+        raise UsageError(f"unknown device '{name}'", do="a device is auto, cpu, cuda, cuda:1 … or mps")
     number = int(index) if index else number
     if not available[kind] or (kind == "cuda" and number >= torch.cuda.device_count()):
         raise SaccadeError(f"there is no device '{name}' here", do="leave the device out, or choose cpu")
