@@ -2,6 +2,10 @@
 
     make bench-train            (Multi30k from $SACCADE_DATA, default ./data; generated text of like lengths without it)
 
+Also as two processes of one thread, each with half of every update:
+
+    torchrun --nproc-per-node 2 bench/train.py --batch-tokens 2048 --accumulate 2
+
 Counts real tokens only: padding is no achievement. Prints one line a round and the medians.
 """
 
@@ -23,6 +27,7 @@ from saccade.data.config import DataConfig
 from saccade.data.corpus import build_corpus
 from saccade.data.files import Pair, read_pairs
 from saccade.data.tokenizer import train_tokenizers
+from saccade.distributed.group import Group, join
 from saccade.models.registry import choose
 from saccade.training.allocator import keep_memory
 from saccade.training.config import TrainingConfig
@@ -43,20 +48,22 @@ def pairs() -> tuple[str, list[Pair]]:
     return "generated text (no Multi30k under $SACCADE_DATA)", [Pair(text, text) for text in texts]
 
 
-def matmul_rate(size: int = 1024, repeats: int = 20) -> float:
-    """FLOP/s of a square float32 product."""
+def matmul_rate(size: int = 1024, seconds: float = 2.0) -> float:
+    """FLOP/s of a square float32 product, kept up for some seconds as training is: a short burst may clock higher."""
     left, right = torch.randn(size, size), torch.randn(size, size)
     left @ right
-    began = time.perf_counter()
-    for _ in range(repeats):
+    done, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
         left @ right
-    return repeats * 2 * size**3 / (time.perf_counter() - began)
+        done += 1
+    return done * 2 * size**3 / (time.perf_counter() - began)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", default="transformer-tiny")
     parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--accumulate", type=int, default=1, help="batches in one update")
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=12, help="updates a round")
@@ -64,6 +71,11 @@ def main() -> None:
     options = parser.parse_args()
 
     keep_memory()
+    group = join(torch.device("cpu"))
+    cores = os.cpu_count() or 1
+    threads = max(1, cores // group.size)
+    torch.set_num_threads(threads)
+    say = print if group.rank == 0 else lambda *_: None
     name, texts = pairs()
     data = DataConfig(vocabulary=options.vocabulary, batch_tokens=options.batch_tokens)
     tokenizers = train_tokenizers(texts, data)
@@ -80,12 +92,15 @@ def main() -> None:
         rate=lambda step: 1e-4,
         seed=1,
         batch_tokens=options.batch_tokens,
+        accumulate=options.accumulate,
         clip_norm=1.0,
+        group=group,
     )
     plan = plan_epoch(corpus, batch_tokens=options.batch_tokens, seed=1, epoch=0)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{options.preset}, {parameters:,} parameters, {name}, batches of {options.batch_tokens} tokens")
-    print(f"{plan.padding:.1%} padding, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    update = f"updates of {options.accumulate} x {options.batch_tokens} tokens"
+    say(f"{options.preset}, {parameters:,} parameters, {name}, {update}")
+    say(f"{plan.padding:.1%} padding, {group.size} processes x {threads} threads, torch {torch.__version__}")
 
     updates = loop.updates()
     for _ in range(3):
@@ -93,12 +108,12 @@ def main() -> None:
     rows = []
     for number in range(options.rounds):
         first = loop.progress.batch
-        peak = matmul_rate()
+        peak = together(group, cores, threads)
         tokens, began = 0, time.perf_counter()
         for _ in range(options.steps):
             tokens += next(updates).target_tokens
         seconds = time.perf_counter() - began
-        peak = (peak + matmul_rate()) / 2
+        peak = (peak + together(group, cores, threads)) / 2
         work = sum(real_flops(model, objective, corpus, batch) for batch in plan.batches[first : loop.progress.batch])
         row = {
             "tokens_per_second": tokens / seconds,
@@ -107,11 +122,21 @@ def main() -> None:
             "share": work / seconds / peak,
         }
         rows.append(row)
-        print(f"round {number + 1}: {line(row)}")
+        say(f"round {number + 1}: {line(row)}")
     medians = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-    print(f"median:  {line(medians)} of the matmul rate")
-    if options.json:
+    say(f"median:  {line(medians)} of the matmul rate")
+    if options.json and group.rank == 0:
         options.json.write_text(json.dumps({"median": medians, "rounds": rows}, indent=2) + "\n", encoding="utf-8")
+
+
+def together(group: Group, cores: int, threads: int) -> float:
+    """The matmul rate of all cores, measured by the first process while the others wait."""
+    rate = 0.0
+    if group.rank == 0:
+        torch.set_num_threads(cores)
+        rate = matmul_rate()
+        torch.set_num_threads(threads)
+    return group.totals([rate])[0]
 
 
 def line(row: dict[str, float]) -> str:

@@ -12,7 +12,7 @@ from saccade.data.batches import Batch
 from saccade.interface import Translates
 from saccade.training.objectives.objective import Loss
 
-CHUNK = 1 << 21  # logits held at once: 8 MB in float32, small enough to stay in a shared cache
+CHUNK = 1 << 23  # logits held at once: 32 MB in float32, small enough to stay in a shared cache
 
 
 class Likelihood:
@@ -27,8 +27,9 @@ class Likelihood:
         """The sum over all real target tokens; padded rows never reach the output layer."""
         memory = model.encode(batch.source)
         decoded = model.decode(batch.prefix, memory)
-        outputs = decoded.outputs[batch.target_mask]  # (N, D)
-        targets = batch.target[batch.target_mask]  # (N,)
+        real = batch.target_mask.flatten().nonzero().squeeze(1)  # (N,)
+        outputs = decoded.outputs.flatten(0, 1).index_select(0, real)  # (N, D)
+        targets = batch.target.flatten().index_select(0, real)  # (N,)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         total, likelihood = cross_entropy(model.logits, parameters, outputs, targets, self.label_smoothing)
         return Loss(total, targets.numel(), {"nll": float(likelihood)})
