@@ -19,4 +19,4 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., D)."""
-        return self.contract(F.relu(self.expand(x), inplace=True))  # type: ignore[no-any-return]
+        return self.contract(F.relu(self.expand(x)))  # type: ignore[no-any-return]
