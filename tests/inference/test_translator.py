@@ -22,7 +22,7 @@ def translator():
     pairs = [Pair("ab cd ef gh", "AB CD EF GH"), Pair("gh ab", "GH AB")] * 3
     tokenizers = train_tokenizers(pairs, DataConfig(tokenizer="char"))
     model = build_model(("transformer", {}), vocabulary_sizes(tokenizers))
-    return Translator(model, tokenizers, DecodingConfig(beam=3, max_length=8))
+    return Translator(model, tokenizers, DecodingConfig(beam=3, min_length=3, max_length=8))
 
 
 def test_one_text_gives_one_text_and_many_give_many(translator):
