@@ -10,15 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 
 from saccade.checkpoint import (
     WEIGHTS,
     ModelFolder,
-    load_tokenizers,
     load_weights,
     put_weights,
     save_model_folder,
@@ -27,22 +25,17 @@ from saccade.checkpoint import (
 )
 from saccade.config import merge, read_yaml, write_yaml
 from saccade.data.batches import collate, plan_epoch
-from saccade.data.config import DataConfig
-from saccade.data.corpus import Corpus, build_corpus, hold_out
-from saccade.data.files import Pair, read_pairs
-from saccade.data.tokenizer import Tokenizers, train_tokenizers
-from saccade.decoding.config import DecodingConfig
 from saccade.distributed.group import Group, join, local_rank
 from saccade.errors import SaccadeError
 from saccade.evaluation.scores import find_metric
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
-from saccade.interface import Translates
 from saccade.models.registry import Choice
 from saccade.training.allocator import keep_memory
 from saccade.training.averaging import average_weights
 from saccade.training.card import model_card
 from saccade.training.config import RunConfig, TrainingConfig, check_complete, run_config
+from saccade.training.data import check_lengths, fit_length_limit, load_data
 from saccade.training.directory import RunDirectory, create
 from saccade.training.flops import FlopRate
 from saccade.training.interruption import Interruption
@@ -55,14 +48,6 @@ from saccade.training.tracking import RunTracker, SilentTracker, Tracker, drop_r
 from saccade.training.validation import Validation, validate
 
 DEFAULT_EPOCHS = 30
-
-
-class Data(NamedTuple):
-    """All that the loop learns from and is judged by."""
-
-    tokenizers: Tokenizers
-    train: Corpus
-    valid: Corpus | None
 
 
 @dataclass(frozen=True)
@@ -147,55 +132,6 @@ def autocast_for(device: torch.device, precision: str) -> Callable[[], contextli
     """bf16 where the device has hardware for it; the CPU is faster in float32."""
     wanted = precision == "bf16" or (precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported())
     return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else contextlib.nullcontext
-
-
-def load_data(config: DataConfig, saved: Path | None, tracker: Tracker) -> Data:
-    """Read the files, train or load the tokenizers, tokenise, filter, and say what became of it."""
-    pairs = list(pairs_of(config, config.source, config.target))
-    valid: list[Pair] = []
-    if config.valid_source:
-        valid = list(pairs_of(config, config.valid_source, config.valid_target))
-    elif config.hold_out:
-        pairs, valid = hold_out(pairs, config.hold_out)
-    if not pairs:
-        raise SaccadeError("holds no pairs", where=str(config.source), do="give a file with at least one pair")
-    tokenizers = load_tokenizers(saved) if saved else train_tokenizers(pairs, config)
-    corpus = build_corpus(pairs, tokenizers, config)
-    tracker.say(f"training data: {len(corpus):,} pairs, {corpus.dropped}")
-    if len(corpus) == 0:
-        raise SaccadeError("no pair is left after the filters", where=str(config.source), do="raise --data.max-length")
-    source, target = tokenizers
-    sizes = f"{source.size:,} {source.kind} tokens"
-    if source is not target:
-        sizes += f" to {target.size:,} {target.kind} tokens"
-    tracker.say(f"vocabulary: {sizes}{' for both sides' if source is target else ''}")
-    kept = build_corpus(valid, tokenizers, config, keep_text=True, filtered=False) if valid else None
-    if kept is None:
-        tracker.say("no validation data: the last model counts as the best (give --valid-source or --data.hold-out)")
-    return Data(tokenizers, corpus, kept)
-
-
-def pairs_of(config: DataConfig, source: str | None, target: str | None) -> Any:
-    """The pairs of one or two files."""
-    assert source is not None
-    return read_pairs(source, target, source_column=config.source_column, target_column=config.target_column)
-
-
-def check_lengths(model: Translates, data: Data) -> None:
-    """Refuse a model that cannot hold its data."""
-    lengths = [int(corpus.longer_lengths.max()) for corpus in data[1:] if corpus is not None and len(corpus)]
-    if model.longest is not None and max(lengths) > model.longest:
-        raise SaccadeError(
-            f"the longest example has {max(lengths)} tokens, the model {model.longest} positions",
-            do="raise --model.max-positions, or lower --data.max-length (validation data is never filtered)",
-        )
-
-
-def fit_length_limit(decoding: DecodingConfig, corpus: Corpus) -> DecodingConfig:
-    """Allow outputs a quarter longer, for their input, than nearly all of the training data."""
-    ratio = float(np.quantile(corpus.target_lengths / corpus.source_lengths, 0.999))
-    factor = max(decoding.max_length_factor, math.ceil(12.5 * ratio) / 10)
-    return decoding.model_copy(update={"max_length_factor": factor})
 
 
 class Run:
