@@ -190,3 +190,8 @@ def test_lines_without_a_target_say_how_to_give_one(tmp_path: Path) -> None:
     path = write(tmp_path / "a.en", "a cat\n")
     with pytest.raises(SaccadeError, match=refusal(path, "no target", "--target FILE", ".tsv")):
         list(read_pairs(path))
+
+
+def test_a_gzipped_parquet_file_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SaccadeError, match=r"pairs\.parquet\.gz: is a gzipped Parquet file\n  unpack it"):
+        list(read_pairs(tmp_path / "pairs.parquet.gz"))

@@ -83,7 +83,7 @@ def test_choose_by_preset_with_a_change():
         ({}, "no model is named"),
         ({"preset": "transformer-tiny", "heds": 2}, "did you mean 'heads'"),
         ({"preset": "transformer-tiny", "heads": 3}, "cannot be shared evenly"),
-        ({"preset": "transformer-tiny", "family": "bahdanau"}, "is no bahdanau"),
+        ({"preset": "transformer-tiny", "family": "bahdanau"}, "give one of the two"),
         ({"preset": "transformer-tiny", "dropout": 1.5}, "dropout"),
     ],
 )

@@ -94,6 +94,10 @@ def pair_reader(path: str | Path) -> Callable[[str | Path, str, str], Iterator[P
     """The reader for a file of pairs, by the name's ending or, failing that, by a TAB in the first line."""
     readers = {".tsv": read_tsv, ".jsonl": read_jsonl, ".parquet": read_parquet}
     reader = readers.get(Path(str(path).removesuffix(".gz")).suffix.lower())
+    if reader is read_parquet and str(path).endswith(".gz"):
+        raise SaccadeError(
+            "is a gzipped Parquet file", where=str(path), do="unpack it: Parquet compresses its columns itself"
+        )
     if reader:
         return reader
     if "\t" in next(read_lines(path)):

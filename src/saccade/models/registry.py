@@ -57,8 +57,10 @@ def choose(values: Mapping[str, Any], *, where: str = "model") -> Choice:
         known = presets()
         if preset not in known:
             raise SaccadeError(f"unknown preset '{preset}'", where=where, do=did_you_mean(str(preset), known))
-        if family not in (None, known[preset].family):
-            raise SaccadeError(f"preset '{preset}' is no {family}", where=where, do="give one of the two")
+        if family is not None:  # a full family config would silently win over the preset
+            raise SaccadeError(
+                f"both preset '{preset}' and family '{family}' are given", where=where, do="give one of the two"
+            )
         family, base = known[preset].family, known[preset].config.model_dump()
     if family is None:
         raise SaccadeError("no model is named", where=where, do="give --preset; `saccade models` lists them")
