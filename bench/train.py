@@ -48,8 +48,8 @@ def pairs() -> tuple[str, list[Pair]]:
     return "generated text (no Multi30k under $SACCADE_DATA)", [Pair(text, text) for text in texts]
 
 
-def matmul_rate(size: int = 1024, seconds: float = 2.0) -> float:
-    """FLOP/s of a square float32 product, kept up for some seconds as training is: a short burst may clock higher."""
+def matmul_rate(size: int = 1024, *, seconds: float) -> float:
+    """FLOP/s of a square float32 product, kept up for some seconds: a short one varies more from round to round."""
     left, right = torch.randn(size, size), torch.randn(size, size)
     left @ right
     done, began = 0, time.perf_counter()
@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=12, help="updates a round")
+    parser.add_argument("--product-seconds", type=float, default=2.0, help="how long the matrix product is kept up")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
 
@@ -108,12 +109,12 @@ def main() -> None:
     rows = []
     for number in range(options.rounds):
         first = loop.progress.batch
-        peak = together(group, cores, threads)
+        peak = together(group, cores, threads, options.product_seconds)
         tokens, began = 0, time.perf_counter()
         for _ in range(options.steps):
             tokens += next(updates).target_tokens
         seconds = time.perf_counter() - began
-        peak = (peak + together(group, cores, threads)) / 2
+        peak = (peak + together(group, cores, threads, options.product_seconds)) / 2
         work = sum(real_flops(model, objective, corpus, batch) for batch in plan.batches[first : loop.progress.batch])
         row = {
             "tokens_per_second": tokens / seconds,
@@ -129,12 +130,12 @@ def main() -> None:
         options.json.write_text(json.dumps({"median": medians, "rounds": rows}, indent=2) + "\n", encoding="utf-8")
 
 
-def together(group: Group, cores: int, threads: int) -> float:
+def together(group: Group, cores: int, threads: int, seconds: float) -> float:
     """The matmul rate of all cores, measured by the first process while the others wait."""
     rate = 0.0
     if group.rank == 0:
         torch.set_num_threads(cores)
-        rate = matmul_rate()
+        rate = matmul_rate(seconds=seconds)
         torch.set_num_threads(threads)
     return group.totals([rate])[0]
 
