@@ -11,7 +11,7 @@ TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4  # glibc's malloc.h
 def keep_memory() -> bool:
     """Let glibc reuse freed memory instead of giving every big tensor back to the kernel and faulting it in again.
 
-    How much it is worth depends on the machine and the size of the tensors (docs/log.md). False where there is no glibc.
+    What it is worth depends on the machine and the size of the tensors (docs/log.md). False without glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
