@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.interface import Attention, Decoded, Memory, Source, Step, Symbols
+from saccade.interface import Attention, Decoded, Memory, Source, Step
+from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
 LONGEST = 64  # positions of the tables

@@ -16,16 +16,6 @@ AttentionKind = Literal["encoder-self", "decoder-self", "cross"]
 
 
 @dataclass(frozen=True)
-class Symbols:
-    """The ids that a search must know."""
-
-    pad: int = 0
-    begin: int = 1
-    end: int = 2
-    unknown: int = 3
-
-
-@dataclass(frozen=True)
 class VocabularySizes:
     """How many ids each side has, and whether they are the same ids."""
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from saccade.data.batches import Batch, batches_in_order, collate, cut, move, padding_share, plan_epoch
 from saccade.data.corpus import Corpus
-from saccade.interface import Source, Symbols
+from saccade.interface import Source
+from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)

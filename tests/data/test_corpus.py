@@ -13,7 +13,7 @@ from saccade.data.corpus import build_corpus, hold_out
 from saccade.data.files import Pair
 from saccade.data.tokenizer import Tokenizers
 from saccade.errors import SaccadeError
-from saccade.interface import Symbols
+from saccade.symbols import Symbols
 
 
 @pytest.mark.parametrize("chunk", [7, 10_000])

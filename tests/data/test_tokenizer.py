@@ -17,7 +17,7 @@ from saccade.data.files import Pair
 from saccade.data.text import normalize
 from saccade.data.tokenizer import SYMBOL_PIECES, Tokenizer, Tokenizers, train_tokenizers
 from saccade.errors import SaccadeError
-from saccade.interface import Symbols
+from saccade.symbols import Symbols
 
 KINDS: tuple[TokenizerKind, ...] = get_args(TokenizerKind)
 LOSSLESS: tuple[TokenizerKind, ...] = ("bpe", "unigram", "char", "byte")

@@ -8,9 +8,10 @@ import torch
 
 from saccade.config import build
 from saccade.data.batches import Batch
-from saccade.interface import Source, Symbols, VocabularySizes
+from saccade.interface import Source, VocabularySizes
 from saccade.layers.masks import padding_mask
 from saccade.models.registry import FAMILIES, Choice, load_family
+from saccade.symbols import Symbols
 
 SIZES = VocabularySizes(source=23, target=23, joint=True)
 SEPARATE = VocabularySizes(source=19, target=23, joint=False)

@@ -16,7 +16,8 @@ from saccade.data.tokenizer import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search
 from saccade.inference.translator import translator_from
-from saccade.interface import Decodes, Encodes, Source, Symbols, VocabularySizes, select
+from saccade.interface import Decodes, Encodes, Source, VocabularySizes, select
+from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import accumulate
 from saccade.training.objectives.likelihood import Likelihood

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from laws.subjects import build_model, make_batch, take
 from saccade.data.batches import plan_epoch
 from saccade.data.corpus import Corpus
-from saccade.interface import Symbols
+from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop, NotFiniteError, Progress, accumulate, random_key
 from saccade.training.objectives.likelihood import Likelihood

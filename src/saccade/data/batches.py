@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.data.corpus import Corpus
-from saccade.interface import Source, Symbols
+from saccade.interface import Source
+from saccade.symbols import Symbols
 
 # Batches' worth of examples that are sorted together. More means less padding, but an example meets more of the same
 # others in the next epoch. On Multi30k (en-de, 4096 tokens): 16 give 9.6 % padding and 10 % of the others again,

@@ -20,7 +20,7 @@ from saccade.data.files import Pair
 from saccade.data.text import normalize
 from saccade.data.unigram import train_unigram
 from saccade.errors import SaccadeError, did_you_mean
-from saccade.interface import Symbols
+from saccade.symbols import Symbols
 
 SYMBOL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")  # the piece of id 0, 1, 2, 3
 UNKNOWN = SYMBOL_PIECES[Symbols.unknown]

@@ -21,7 +21,8 @@ from saccade.decoding.constraints import Constraints, allow
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis, ranked
 from saccade.decoding.penalties import coverage_penalty, length_penalty
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, Decodes, Memory, Step, Symbols, select
+from saccade.interface import Attention, Decodes, Memory, Step, select
+from saccade.symbols import Symbols
 
 
 class Live(NamedTuple):

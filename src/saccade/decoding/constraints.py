@@ -15,7 +15,8 @@ from torch import Tensor
 
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
-from saccade.interface import Memory, Symbols
+from saccade.interface import Memory
+from saccade.symbols import Symbols
 
 FREE = -1  # stands in a row of prefixes where nothing is forced
 

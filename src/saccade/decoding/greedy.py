@@ -8,7 +8,8 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.rollout import roll_out
-from saccade.interface import Decodes, Memory, Symbols
+from saccade.interface import Decodes, Memory
+from saccade.symbols import Symbols
 
 
 def greedy_search(

@@ -13,7 +13,8 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints, allow
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
-from saccade.interface import Decodes, Memory, Symbols, select
+from saccade.interface import Decodes, Memory, select
+from saccade.symbols import Symbols
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """From log-probabilities (N, V), the rows' numbers in the batch (N,) and the position to the next tokens (N,)."""

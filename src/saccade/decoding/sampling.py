@@ -17,7 +17,8 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints
 from saccade.decoding.hypothesis import Hypothesis, ranked
 from saccade.decoding.rollout import roll_out
-from saccade.interface import Decodes, Memory, Symbols, select
+from saccade.interface import Decodes, Memory, select
+from saccade.symbols import Symbols
 
 
 class Distribution(NamedTuple):

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.interface import Decodes, Memory, Symbols
+from saccade.interface import Decodes, Memory
+from saccade.symbols import Symbols
 
 ROWS = 1024  # positions that pass the output layer together: a few of them keep it busy, all of them fill the memory
 

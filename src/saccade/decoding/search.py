@@ -12,7 +12,8 @@ from saccade.decoding.constraints import constraints_of
 from saccade.decoding.greedy import greedy_search
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.sampling import sample
-from saccade.interface import Decodes, Memory, Symbols
+from saccade.interface import Decodes, Memory
+from saccade.symbols import Symbols
 
 
 @torch.inference_mode()

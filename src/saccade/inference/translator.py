@@ -23,7 +23,8 @@ from saccade.decoding.search import search
 from saccade.errors import SaccadeError
 from saccade.inference.device import choose_device
 from saccade.inference.explanation import Explanation, alignment_of
-from saccade.interface import Source, Symbols, Translates
+from saccade.interface import Source, Translates
+from saccade.symbols import Symbols
 
 WINDOW = 2048  # sentences read at a time from a stream: enough to sort by length, little enough to hold
 

@@ -20,7 +20,7 @@ from saccade.data.batches import Batch, collate, plan_epoch
 from saccade.data.corpus import Corpus
 from saccade.distributed.group import ALONE, Group
 from saccade.errors import SaccadeError
-from saccade.interface import Symbols
+from saccade.symbols import Symbols
 from saccade.training.objectives.objective import Objective
 from saccade.training.optimizer import scale_and_clip
 
