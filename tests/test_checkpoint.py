@@ -17,12 +17,12 @@ from saccade.checkpoint import (
     save_model_folder,
     save_tensors,
     weights_of,
-    whole_folder,
 )
 from saccade.data.config import DataConfig
 from saccade.data.files import Pair
 from saccade.data.tokenizer import train_tokenizers
 from saccade.errors import SaccadeError
+from saccade.folder import describe_file, whole_folder
 from saccade.training.averaging import average_weights
 
 SUBJECT = ("transformer", {})
@@ -135,7 +135,7 @@ def test_a_foreign_config_is_refused_without_running_anything(saved):
     config["model"]["family"] = "os.system"
     (saved / "config.json").write_text(json.dumps(config), encoding="utf-8")
     manifest = json.loads((saved / "manifest.json").read_text(encoding="utf-8"))
-    manifest["files"]["config.json"] = checkpoint.describe_file(saved / "config.json")
+    manifest["files"]["config.json"] = describe_file(saved / "config.json")
     (saved / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(SaccadeError, match=r"unknown model family 'os\.system'"):
         load_model_folder(saved)

@@ -7,17 +7,12 @@
     README.md           model card
     manifest.json       SHA-256 of every other file, written last
 
-A folder is written beside its place, flushed, and renamed into it: it is whole or it is absent.
+It is a folder that is whole or absent, and checked against its manifest whenever it is loaded.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,12 +24,12 @@ from torch import Tensor, nn
 
 from saccade.data.tokenizer import Tokenizer, Tokenizers
 from saccade.errors import SaccadeError
+from saccade.folder import damaged, previous, read_json, verify, whole_folder, write_json
 from saccade.interface import VocabularySizes
 from saccade.models.registry import Choice, choose
 from saccade.version import __version__
 
 WEIGHTS = "model.safetensors"
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,9 @@ def load_tokenizers(folder: Path) -> Tokenizers:
 def find_model_folder(path: Path) -> Path:
     """The folder itself, or model-best or model-last of a run directory."""
     path = Path(path)
-    for candidate in (path, path / "model-best", path / "model-last"):
+    names = ("model-best", "model-last")
+    # A run that was killed between two renames has its older model aside until it is resumed.
+    for candidate in (path, *(path / name for name in names), *(previous(path / name) for name in names)):
         if (candidate / "config.json").is_file():
             return candidate
     if not path.exists():
@@ -161,89 +158,3 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError, ValueError) as error:
         raise damaged(path, str(error)) from None
-
-
-def write_json(path: Path, values: Any) -> None:
-    """Write plain data for people and machines."""
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise damaged(path, str(error)) from None
-    if not isinstance(values, dict):
-        raise damaged(path, "is no JSON object")
-    return values
-
-
-@contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill; at the end it gets its manifest, is flushed to disk and renamed into place."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    place = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    try:
-        yield place
-        files = {file.name: describe_file(file) for file in sorted(place.iterdir())}
-        write_json(place / MANIFEST, {"files": files})
-        for file in place.iterdir():
-            flush(file)
-        flush(place)
-        replace_folder(place, path)
-    except OSError as error:
-        raise SaccadeError(
-            f"cannot be written: {error.strerror or error}",
-            where=str(path),
-            do="free some space, or choose another place",
-        ) from error
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def replace_folder(new: Path, path: Path) -> None:
-    """Rename `new` to `path`; what stood there is removed afterwards."""
-    old = path.with_name(f".{path.name}.old-{os.getpid()}")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        path.rename(old)
-    new.rename(path)
-    flush(path.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def flush(path: Path) -> None:
-    """Make a file or a folder's entries durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def describe_file(path: Path) -> dict[str, Any]:
-    """Size and SHA-256 of a file."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def verify(path: Path) -> None:
-    """Check every file of a folder against its manifest; the first damaged one is named."""
-    manifest = read_json(path / MANIFEST).get("files")
-    if not isinstance(manifest, dict):
-        raise damaged(path / MANIFEST, "lists no files")
-    for name, expected in manifest.items():
-        file = path / Path(name).name
-        if not file.is_file():
-            raise damaged(file, "is missing")
-        if describe_file(file) != expected:
-            raise damaged(file, "is not what was written: its SHA-256 differs")
-
-
-def damaged(path: Path, why: str) -> SaccadeError:
-    """The error for a file that cannot be trusted."""
-    return SaccadeError(why, where=str(path), do="the folder is damaged or foreign: copy it again, or use another")

@@ -80,7 +80,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 def check_same_model(first: Path, other: Path) -> None:
     """Refuse models whose settings or tokens differ: their weights may fit, but their average would be noise."""
-    from saccade.checkpoint import describe_file, read_json
+    from saccade.folder import describe_file, read_json
 
     if read_json(first / "config.json").get("model") != read_json(other / "config.json").get("model"):
         raise SaccadeError(

@@ -59,7 +59,7 @@ def model_facts(folder: Path) -> dict[str, Any]:
 
 def training_facts(directory: Path) -> dict[str, Any] | None:
     """What the newest checkpoint of a run says about its cost, if there is one."""
-    from saccade.checkpoint import read_json
+    from saccade.folder import read_json
     from saccade.training.directory import RunDirectory
     from saccade.training.state import STATE, checkpoints
 
@@ -72,7 +72,7 @@ def training_facts(directory: Path) -> dict[str, Any] | None:
 
 def evaluations(directory: Path) -> dict[str, dict[str, float | None]]:
     """The scores in a run's eval/ directory, by test set and by metric."""
-    from saccade.checkpoint import read_json
+    from saccade.folder import read_json
 
     found: dict[str, dict[str, float | None]] = {}
     for path in sorted((directory / "eval").glob("*.json")):

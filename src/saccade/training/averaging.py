@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from saccade.checkpoint import WEIGHTS, damaged, load_tensors, verify
+from saccade.checkpoint import WEIGHTS, load_tensors
 from saccade.errors import SaccadeError
+from saccade.folder import damaged, verify
 
 
 def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:

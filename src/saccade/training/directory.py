@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from saccade.checkpoint import write_json
 from saccade.config import Config, write_yaml
 from saccade.errors import SaccadeError
+from saccade.folder import write_json
 from saccade.version import __version__
 
 

@@ -10,18 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from saccade.checkpoint import (
-    WEIGHTS,
-    load_tensors,
-    load_weights,
-    read_json,
-    save_tensors,
-    verify,
-    weights_of,
-    whole_folder,
-    write_json,
-)
+from saccade.checkpoint import WEIGHTS, load_tensors, load_weights, save_tensors, weights_of
 from saccade.errors import SaccadeError
+from saccade.folder import read_json, verify, whole_folder, write_json
 from saccade.training.loop import Progress
 
 OPTIMIZER = "optimizer.safetensors"

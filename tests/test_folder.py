@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from saccade.errors import SaccadeError
+from saccade.folder import partial, previous, recover, verify, whole_folder
+
+
+def write(path, text):
+    with whole_folder(path) as place:
+        (place / "file").write_text(text, encoding="utf-8")
+
+
+def content(path):
+    verify(path)
+    return (path / "file").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def path(tmp_path):
+    write(tmp_path / "folder", "old")
+    return tmp_path / "folder"
+
+
+def test_a_kill_while_writing_leaves_the_old_folder(path):
+    partial(path).mkdir()
+    (partial(path) / "file").write_text("torn", encoding="utf-8")
+    recover(path)
+    assert content(path) == "old"
+    assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
+
+
+def test_a_kill_between_the_two_renames_brings_the_old_folder_back(path):
+    path.rename(previous(path))
+    recover(path)
+    assert content(path) == "old"
+
+
+def test_a_kill_after_the_renames_keeps_the_new_folder(path):
+    path.rename(previous(path))
+    write(path, "new")  # this is what recovers first, and then replaces
+    assert content(path) == "new"
+    assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
+
+
+def test_leftovers_do_not_hinder_the_next_write(path):
+    partial(path).mkdir()
+    previous(path).mkdir()
+    write(path, "new")
+    assert content(path) == "new"
+    assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(SaccadeError, match="cannot be written"):
+        write(tmp_path / "file" / "folder", "new")
