@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all check format bench-train clean
+.PHONY: demo test test-all check format bench-train bench-save bench-load bench-corpus clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -30,6 +30,15 @@ format: .venv/ready
 
 bench-train: .venv/ready
 	$(BIN)/python bench/train.py
+
+bench-save: .venv/ready
+	$(BIN)/python bench/save.py
+
+bench-load: .venv/ready
+	$(BIN)/python bench/load.py
+
+bench-corpus: .venv/ready
+	$(BIN)/python bench/corpus.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -22,10 +22,11 @@ import numpy as np
 import torch
 
 from saccade.checkpoint import vocabulary_sizes
-from saccade.data.batches import collate, plan_epoch
+from saccade.data.batches import collate
 from saccade.data.config import DataConfig
 from saccade.data.corpus import build_corpus
 from saccade.data.files import Pair, read_pairs
+from saccade.data.order import Order, Place
 from saccade.data.tokenizer import train_tokenizers
 from saccade.distributed.group import Group, join
 from saccade.models.registry import choose
@@ -84,38 +85,39 @@ def main() -> None:
     torch.manual_seed(1)
     model = choose({"preset": options.preset}).build(vocabulary_sizes(tokenizers)).train()
     objective = Likelihood(0.1)
+    # One pool for all: the place in the epoch is then simply the number of the batch.
+    order = Order(corpus, batch_tokens=options.batch_tokens, seed=1, pool=1_000_000)
     loop = Loop(
         model,
         objective,
         make_optimizer(model.parameters(), TrainingConfig()),
-        corpus,
+        order,
         symbols=tokenizers.target.symbols,
         rate=lambda step: 1e-4,
         seed=1,
-        batch_tokens=options.batch_tokens,
         accumulate=options.accumulate,
         clip_norm=1.0,
         group=group,
     )
-    plan = plan_epoch(corpus, batch_tokens=options.batch_tokens, seed=1, epoch=0)
+    plan = [planned.rows for planned in order.rest_of_epoch(Place())]
     parameters = sum(parameter.numel() for parameter in model.parameters())
     update = f"updates of {options.accumulate} x {options.batch_tokens} tokens"
     say(f"{options.preset}, {parameters:,} parameters, {name}, {update}")
-    say(f"{plan.padding:.1%} padding, {group.size} processes x {threads} threads, torch {torch.__version__}")
+    say(f"{order.padding:.1%} padding, {group.size} processes x {threads} threads, torch {torch.__version__}")
 
     updates = loop.updates()
     for _ in range(3):
         next(updates)
     rows = []
     for number in range(options.rounds):
-        first = loop.progress.batch
+        first = loop.progress.place.batch
         peak = together(group, cores, threads, options.product_seconds)
         tokens, began = 0, time.perf_counter()
         for _ in range(options.steps):
             tokens += next(updates).target_tokens
         seconds = time.perf_counter() - began
         peak = (peak + together(group, cores, threads, options.product_seconds)) / 2
-        work = sum(real_flops(model, objective, corpus, batch) for batch in plan.batches[first : loop.progress.batch])
+        work = sum(real_flops(model, objective, corpus, batch) for batch in plan[first : loop.progress.place.batch])
         row = {
             "tokens_per_second": tokens / seconds,
             "model": work / seconds,

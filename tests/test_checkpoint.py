@@ -22,7 +22,7 @@ from saccade.data.config import DataConfig
 from saccade.data.files import Pair
 from saccade.data.tokenizer import train_tokenizers
 from saccade.errors import SaccadeError
-from saccade.folder import describe_file, whole_folder
+from saccade.folder import describe_file, whole_folder, write_json
 from saccade.training.averaging import average_weights
 
 SUBJECT = ("transformer", {})
@@ -136,7 +136,7 @@ def test_a_foreign_config_is_refused_without_running_anything(saved):
     (saved / "config.json").write_text(json.dumps(config), encoding="utf-8")
     manifest = json.loads((saved / "manifest.json").read_text(encoding="utf-8"))
     manifest["files"]["config.json"] = describe_file(saved / "config.json")
-    (saved / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    write_json(saved / "manifest.json", manifest)
     with pytest.raises(SaccadeError, match=r"unknown model family 'os\.system'"):
         load_model_folder(saved)
 

@@ -15,8 +15,8 @@ RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 def test_recipe(path, monkeypatch):
     monkeypatch.setenv("SACCADE_DATA", "/somewhere")
     config = read_recipe(path)
-    assert config.data.source is not None
-    assert config.data.source.startswith("/somewhere/")
+    assert config.data.source
+    assert all(path.startswith("/somewhere/") for path in (*config.data.source, *config.data.target))
     assert config.output == f"runs/{path.stem}"
     assert config.training.max_steps or config.training.max_epochs or config.training.max_minutes
     text = path.read_text(encoding="utf-8")

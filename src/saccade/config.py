@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from saccade.errors import SaccadeError, UsageError, did_you_mean
+from saccade.recipe_loader import RecipeLoader
+from saccade.untrusted import check_plain, read_text, shown
+
+LARGEST = 2**16  # bytes of a YAML file; a recipe has some thousand, and its parser takes a second for this many
+
+LINE_ENDS = {"\x85", "\u2028", "\u2029"}  # that YAML has beside the line feed
 
 
 class Config(BaseModel):
@@ -20,10 +26,25 @@ class Config(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), validate_default=True
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        validate_default=True,
+        allow_inf_nan=False,
     )
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true where a number is asked for; it would be read as 1."""
+        asked = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and (asked in NUMBERS or set(typing.get_args(asked)) & NUMBERS):
+            raise ValueError("it is a number, not true or false")
+        return value
 
+
+NUMBERS = {int, float}
 C = TypeVar("C", bound=Config)
 
 
@@ -50,17 +71,17 @@ def explain(kind: type[BaseModel], error: ValidationError, where: str) -> Saccad
     advice: str | None = None
     for fault in error.errors()[:5]:
         path = [str(part) for part in fault["loc"]]
-        dotted = hyphenated(".".join(path))
+        dotted = shown(hyphenated(".".join(path)))
         if fault["type"] == "extra_forbidden":
-            lines.append(f"unknown setting '{dotted}'")
+            lines.append(f"unknown setting {dotted}")
             if advice is None:
                 advice = did_you_mean(path[-1].replace("_", "-"), siblings(kind, path))
         elif fault["type"] == "missing":
-            lines.append(f"setting '{dotted}' is missing")
+            lines.append(f"setting {dotted} is missing")
         else:
             message = fault["msg"].removeprefix("Value error, ")
-            lines.append(f"setting '{dotted}' cannot be {fault['input']!r}: {message}" if dotted else message)
-    return SaccadeError("; ".join(lines), where=where, do=advice)
+            lines.append(f"setting {dotted} cannot be {shown(fault['input'])}: {message}" if path else message)
+    return SaccadeError("; ".join(lines), where=where, do=advice or "`saccade train --help` explains every setting")
 
 
 def siblings(kind: type[BaseModel], path: list[str]) -> list[str]:
@@ -88,29 +109,34 @@ def hyphenated(name: str) -> str:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file, read with the safe loader."""
+    """The mapping in a YAML file of plain data; aliases, tags and doubled keys are refused."""
+    advice = "a recipe is a YAML mapping of model, data, training …"
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise SaccadeError(f"cannot be read: {reason}", where=str(path), do="name an existing YAML recipe") from None
-    try:
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}, line {mark.line + 1}" if mark else str(path)
-        problem = getattr(error, "problem", None) or str(error)
-        raise SaccadeError(f"is not YAML: {problem}", where=where, do="a recipe is a YAML mapping") from None
+        values = yaml.load(read_text(path, LARGEST), RecipeLoader)
+        check_plain(values)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise SaccadeError(what, where=str(path), do="name an existing YAML recipe") from None
+    except yaml.MarkedYAMLError as error:
+        where = f"{path}, line {error.problem_mark.line + 1}" if error.problem_mark else str(path)
+        raise SaccadeError(f"is not YAML: {error.problem}", where=where, do=advice) from None
+    except yaml.reader.ReaderError as error:
+        what = f"holds the character U+{error.character:04X}, which no YAML file may hold"
+        raise SaccadeError(what, where=str(path), do=advice) from None
+    except (ValueError, RecursionError) as error:
+        what = str(error) if isinstance(error, ValueError) else "is nested too deep"
+        raise SaccadeError(what, where=str(path), do=advice) from None
     if not isinstance(values, dict):
-        raise SaccadeError(
-            "holds no settings", where=str(path), do="a recipe is a YAML mapping of model, data, training …"
-        )
+        raise SaccadeError("holds no settings", where=str(path), do=advice)
     return underscored(values)  # type: ignore[no-any-return]
 
 
 def write_yaml(config: Config, path: str | Path) -> None:
     """Write every resolved setting; reading the file gives an equal config."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    values = config.model_dump(mode="json")
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    if LINE_ENDS & set(text):  # the library leaves them bare, and reads them as spaces
+        text = yaml.safe_dump(values, sort_keys=False)
     Path(path).write_text(text, encoding="utf-8")
 
 

@@ -15,12 +15,16 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from saccade.errors import SaccadeError
+from saccade.untrusted import check_plain, parse_json, read_text, shown
 
 MANIFEST = "manifest.json"
+LARGEST = 2**20  # bytes of a file of plain data
+PIECE = 8 * 2**20  # bytes that are hashed at a time
 
 
 @contextlib.contextmanager
@@ -93,37 +97,112 @@ def flush(path: Path) -> None:
 
 def describe_file(path: Path) -> dict[str, Any]:
     """Size and SHA-256 of a file."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    digest, size = hashlib.sha256(), 0
+    # Large pieces: between two of them a thread that hashes has to wait for the interpreter, beside training for long.
+    piece = memoryview(bytearray(min(PIECE, path.stat().st_size + 1)))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(piece):
+            digest.update(piece[:count])
+            size += count
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-def verify(path: Path) -> None:
-    """Check every file of a folder against its manifest; the first damaged one is named."""
-    manifest = read_json(path / MANIFEST).get("files")
-    if not isinstance(manifest, dict):
-        raise damaged(path / MANIFEST, "lists no files")
-    for name, expected in manifest.items():
-        file = path / Path(name).name
-        if not file.is_file():
-            raise damaged(file, "is missing")
-        if describe_file(file) != expected:
-            raise damaged(file, "is not what was written: its SHA-256 differs")
+def verify(path: Path, *needed: str) -> frozenset[str]:
+    """Check every file of a folder against its manifest and return their names; the first damaged one is named.
+
+    The `needed` ones must be among them: a file that the manifest does not list could be anybody's.
+    """
+    with verifying(path, *needed) as names:
+        return names
+
+
+@contextlib.contextmanager
+def verifying(path: Path, *needed: str) -> Iterator[frozenset[str]]:
+    """Like `verify`, but large files are hashed while the block reads them; at its end all of them have been.
+
+    The block may look at a large file only in ways that a damaged one cannot harm, and what it makes of it counts only
+    if the block is left without an error. A damaged file is named rather than what the block stumbled over in it.
+    """
+    manifest = read_json(path / MANIFEST)
+    listed = manifest.get("files")
+    if not isinstance(listed, dict) or not listed or len(manifest) > 1:
+        raise damaged(path / MANIFEST, "is no list of files")
+    if read_plain(path / MANIFEST) != json_text(manifest):
+        raise damaged(path / MANIFEST, "is not as it was written")
+    for name in (*listed, *needed):
+        if not is_file_name(name):
+            raise damaged(path / MANIFEST, f"lists {shown(name)}, which is no name of a file in the folder")
+        if name not in listed:
+            raise damaged(path / name, "is not in the manifest")
+        if not (path / name).is_file():
+            raise damaged(path / name, "is missing")
+    for name, expected in listed.items():
+        if not isinstance(expected, dict) or expected.get("bytes") != (path / name).stat().st_size:
+            raise damaged(path / name, "is not what was written: its size differs")
+    large = {name for name, expected in listed.items() if expected["bytes"] > PIECE}
+    for name in listed.keys() - large:
+        check_digest(path / name, listed[name])
+    with ThreadPoolExecutor(max(1, len(large)), thread_name_prefix="verify") as pool:
+        checks = [pool.submit(check_digest, path / name, listed[name]) for name in sorted(large)]
+        try:
+            yield frozenset(listed)
+        finally:
+            for check in checks:
+                check.result()
+
+
+def check_digest(path: Path, expected: Any) -> None:
+    """Refuse a file that is not what its manifest says."""
+    if describe_file(path) != expected:
+        raise damaged(path, "is not what was written: its SHA-256 differs")
+
+
+def is_file_name(name: str) -> bool:
+    """Whether this names a file right in the folder, on every system."""
+    return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0", ":"}
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a small text file so that it is the old one or the new one, never a torn one."""
+    place = partial(path)
+    try:
+        place.write_text(text, encoding="utf-8")
+        flush(place)
+        place.replace(path)
+    finally:
+        place.unlink(missing_ok=True)
 
 
 def write_json(path: Path, values: Any) -> None:
     """Write plain data for people and machines."""
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(json_text(values), encoding="utf-8", newline="\n")
+
+
+def json_text(values: Any) -> str:
+    """Plain data as it stands in a file."""
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file."""
+    """Read the object in a JSON file, which anybody may have written."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise damaged(path, str(error)) from None
+        values = parse_json(read_plain(path))
+        check_plain(values)
+    except (ValueError, RecursionError) as error:
+        what = str(error) if isinstance(error, ValueError) else "nested too deep"
+        raise damaged(path, f"is not plain JSON ({what})") from None
     if not isinstance(values, dict):
         raise damaged(path, "is no JSON object")
     return values
+
+
+def read_plain(path: Path) -> str:
+    """Read a small text file, which anybody may have written."""
+    try:
+        return read_text(path, LARGEST)
+    except (OSError, ValueError) as error:
+        what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+        raise damaged(path, what) from None
 
 
 def damaged(path: Path, why: str) -> SaccadeError:

@@ -10,7 +10,7 @@ from command_line import Saccade
 import saccade as package
 from saccade.cli.main import app
 
-VERBS = ("train", "translate", "evaluate", "attention", "average", "models", "info", "demo")
+VERBS = ("train", "check", "translate", "evaluate", "attention", "average", "models", "info", "verify", "demo")
 HEAVY = ("torch", "numpy", "tokenizers", "sacrebleu", "matplotlib", "rich")
 
 

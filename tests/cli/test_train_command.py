@@ -69,10 +69,38 @@ def test_a_recipe_takes_settings_before_and_after_it(
     )
     assert answer == (0, "", "")
     config = started[0]
-    assert config.data.source == str(data / "train.en")
+    assert config.data.source == (str(data / "train.en"),)
     assert config.training.learning_rate == 7e-4
     assert config.training.metrics == ("bleu", "chrf")
     assert config.model["norm"] == "pre"
+
+
+def test_several_corpora_are_named_one_after_the_other(
+    data: Path, tmp_path: Path, started: list[RunConfig], saccade: Saccade
+) -> None:
+    files = [str(data / "train.en"), str(data / "train.de")]
+    both = [option for source, target in (files, files[::-1]) for option in ("--source", source, "--target", target)]
+    answer = saccade("train", *both, "--data.weights", "3,1", "--output", tmp_path / "x")
+    assert answer == (0, "", "")
+    data_config = started[0].data
+    assert data_config.source == tuple(files)
+    assert data_config.target == tuple(files[::-1])
+    assert data_config.weights == (3.0, 1.0)
+    answer = saccade("train", *both[:6], "--output", tmp_path / "y")
+    assert answer.code == 2
+    assert "2 source files have 1 target files: give one for each, or none" in answer.err
+
+
+def test_a_recipe_lists_several_corpora(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, started: list[RunConfig], saccade: Saccade
+) -> None:
+    monkeypatch.setenv("SACCADE_DATA", str(data))
+    recipe = tmp_path / "mixed.yaml"
+    corpora = "source: [train.en, train.de], target: [train.de, train.en], temperature: 5"
+    recipe.write_text(f"model: {{preset: transformer-tiny}}\ndata: {{{corpora}}}\n")
+    assert saccade("train", recipe, "--output", tmp_path / "x") == (0, "", "")
+    assert started[0].data.source == (str(data / "train.en"), str(data / "train.de"))
+    assert started[0].data.target == (str(data / "train.de"), str(data / "train.en"))
 
 
 def test_without_an_output_the_first_free_number_is_taken(

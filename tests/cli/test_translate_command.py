@@ -130,6 +130,16 @@ def test_wrong_encoding_names_the_line(run: Path, saccade: Saccade) -> None:
     assert "standard input, line 2: byte 2 of the line is not UTF-8 (0xfc)" in answer.err
 
 
+class Stream:
+    """A standard input that gives one line at a time."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self.lines = lines
+
+    def readline(self, _: int) -> bytes:
+        return next(self.lines, b"")
+
+
 def test_endless_input_is_translated_as_it_comes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = 0
 
@@ -150,7 +160,7 @@ def test_endless_input_is_translated_as_it_comes(run: Path, monkeypatch: pytest.
                 raise BrokenPipeError
             return len(text)
 
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=endless(), isatty=lambda: False))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Stream(endless()), isatty=lambda: False))
     monkeypatch.setattr(sys, "stdout", Reader())
     assert main(["translate", str(run)]) == 141
     assert read == 2 * WINDOW
@@ -166,7 +176,7 @@ def test_a_person_at_the_keyboard_gets_each_line_at_once(
             yield line
             seen.append(capsys.readouterr().out.count("\n"))
 
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=typed(), isatty=lambda: True))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Stream(typed()), isatty=lambda: True))
     assert main(["translate", str(run)]) == 0
     assert seen == [1, 1]
 
@@ -178,7 +188,7 @@ def test_ctrl_c_leaves_without_a_traceback(
         yield b"one\n"
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=interrupted(), isatty=lambda: False))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Stream(interrupted()), isatty=lambda: False))
     assert main(["translate", str(run)]) == 130
     assert capsys.readouterr().err == "saccade: interrupted\n"
 

@@ -1,37 +1,18 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.batches import Batch, batches_in_order, collate, cut, move, padding_share, plan_epoch
-from saccade.data.corpus import Corpus
+from generated_corpus import corpus_of, sentence_lengths
+from saccade.data.batches import Batch, batches_in_order, collate, cut, move, padding_share
 from saccade.interface import Source
 from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
-
-
-def corpus_of(lengths: list[tuple[int, int]] | np.ndarray) -> Corpus:
-    """A corpus with sides of the given lengths; every token tells where it is from."""
-    table = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
-    offsets = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(table, axis=0)])
-    ids = [np.arange(total, dtype=np.int32) % 1000 + 4 for total in offsets[-1]]
-    for side in (0, 1):
-        ids[side][offsets[1:, side] - 1] = SYMBOLS.end
-    return Corpus(ids[0], offsets[:, 0].copy(), ids[1], offsets[:, 1].copy())
-
-
-def sentence_lengths(count: int) -> np.ndarray:
-    """Lengths spread like those of sentences, with sides that differ a little."""
-    generator = np.random.default_rng(3)
-    source = np.clip(generator.gamma(8, 2, count).astype(np.int64), 2, 80)
-    return np.stack([source, np.maximum(2, source + generator.integers(-3, 4, count))], axis=1)
 
 
 class TestCollate:
@@ -79,19 +60,15 @@ class TestCollate:
         assert inner[0].mask.device.type == "meta"
 
 
-class TestPlan:
+class TestBatches:
     @settings(deadline=None, max_examples=100)
-    @given(lengths=LENGTHS, batch_tokens=st.integers(1, 200), seed=st.integers(0, 2**40), pool=st.integers(1, 4))
-    def test_every_example_once_and_no_batch_too_large(
-        self, lengths: list[tuple[int, int]], batch_tokens: int, seed: int, pool: int
-    ) -> None:
-        corpus = corpus_of(lengths)
-        plan = plan_epoch(corpus, batch_tokens=batch_tokens, seed=seed, epoch=0, pool=pool)
-        for batches in (plan.batches, batches_in_order(corpus, batch_tokens)):
-            assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
-            for batch in batches:
-                size = len(batch) * max(max(lengths[index]) for index in batch)
-                assert size <= batch_tokens or len(batch) == 1
+    @given(lengths=LENGTHS, batch_tokens=st.integers(1, 200))
+    def test_every_example_once_and_no_batch_too_large(self, lengths: list[tuple[int, int]], batch_tokens: int) -> None:
+        batches = batches_in_order(corpus_of(lengths), batch_tokens)
+        assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+        for batch in batches:
+            size = len(batch) * max(max(lengths[index]) for index in batch)
+            assert size <= batch_tokens or len(batch) == 1
 
     @settings(deadline=None, max_examples=100)
     @given(lengths=LENGTHS, batch_tokens=st.integers(1, 200))
@@ -103,7 +80,8 @@ class TestPlan:
                 expected[-1] = grown
             else:
                 expected.append([index])
-        batches = cut(corpus_of(lengths), np.arange(len(lengths)), batch_tokens)
+        longer = np.array([max(sides) for sides in lengths])
+        batches = cut(np.arange(len(lengths)), longer, batch_tokens)
         assert [batch.tolist() for batch in batches] == expected
 
     @settings(deadline=None, max_examples=50)
@@ -116,49 +94,11 @@ class TestPlan:
         positions = sum(batch.source.mask.numel() + batch.target_mask.numel() for batch in made)
         assert padding_share(corpus, batches) == pytest.approx(1 - real / positions)
 
-    def test_order_is_a_function_of_seed_and_epoch(self) -> None:
-        corpus = corpus_of(sentence_lengths(2000))
-
-        def order(seed: int, epoch: int) -> list[list[int]]:
-            return [batch.tolist() for batch in plan_epoch(corpus, batch_tokens=512, seed=seed, epoch=epoch)]
-
-        assert order(1, 0) == order(1, 0)
-        different = [order(1, 0), order(1, 1), order(2, 0), order(0, 1)]
-        assert all(different[a] != different[b] for a in range(4) for b in range(a))
-
-    def test_epochs_mix_the_company(self) -> None:
-        corpus = corpus_of(sentence_lengths(20_000))
-        label = np.empty(len(corpus), dtype=np.int64)
-        for number, batch in enumerate(plan_epoch(corpus, batch_tokens=2048, seed=0, epoch=1)):
-            label[batch] = number
-        together = again = 0
-        for batch in plan_epoch(corpus, batch_tokens=2048, seed=0, epoch=0):
-            counts = np.bincount(label[batch])
-            again += int((counts * (counts - 1)).sum())
-            together += len(batch) * (len(batch) - 1)
-        assert again / together < 0.5
-
-    def test_little_padding_on_both_sides(self) -> None:
-        corpus = corpus_of(sentence_lengths(20_000))
-        plan = plan_epoch(corpus, batch_tokens=2048, seed=0, epoch=0)
-        assert plan.padding < 0.06
-        assert padding_share(corpus, batches_in_order(corpus, 2048)) < 0.03
-        unsorted = cut(corpus, np.random.default_rng(0).permutation(len(corpus)), 2048)
-        assert padding_share(corpus, unsorted) > 0.5
-        assert len(plan) < 0.6 * len(unsorted)
-
     def test_validation_starts_with_the_shortest(self) -> None:
         corpus = corpus_of(sentence_lengths(500))
-        longest = [int(corpus.longer_lengths[batch].max()) for batch in batches_in_order(corpus, 256)]
+        longest = [int(corpus.longer_lengths(batch).max()) for batch in batches_in_order(corpus, 256)]
         assert longest == sorted(longest)
 
     def test_an_empty_corpus_has_no_batches(self) -> None:
-        corpus = corpus_of([])
-        plan = plan_epoch(corpus, batch_tokens=100, seed=0, epoch=0)
-        assert (plan.batches, plan.padding, batches_in_order(corpus, 100)) == ([], 0.0, [])
-
-    def test_two_hundred_thousand_examples_take_a_moment(self) -> None:
-        corpus = corpus_of(sentence_lengths(200_000))
-        begin = time.perf_counter()
-        plan_epoch(corpus, batch_tokens=4096, seed=0, epoch=0)
-        assert time.perf_counter() - begin < 5  # about 0.2 s on a laptop
+        assert batches_in_order(corpus_of([]), 100) == []
+        assert padding_share(corpus_of([]), []) == 0

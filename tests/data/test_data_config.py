@@ -45,6 +45,14 @@ def test_joint_is_resolved(settings: dict[str, Any], shared: bool) -> None:
         ({"tokenizer": "sentences"}, "tokenizer"),
         ({"joint": True, "target_tokenizer": "char"}, "one vocabulary"),
         ({"target": "a.de"}, "without source"),
+        ({"source": ["a", "b"], "target": "c"}, "2 source files have 1 target files"),
+        ({"source": ["a", "b"], "weights": [1]}, "2 source files have 1 weights"),
+        ({"source": ["a", "b"], "weights": [1, 0]}, "weights.1"),
+        ({"source": ["a", "b"], "weights": [1, 2], "temperature": 5}, "give one of them"),
+        ({"source": "a", "temperature": 0}, "temperature"),
+        ({"source": ""}, "source.0"),
+        ({"workers": 0}, "workers"),
+        ({"tokenizer_pairs": 0}, "tokenizer-pairs"),
         ({"valid_target": "a.de"}, "without valid-source"),
         ({"batch_token": 5}, "did you mean 'batch-tokens'"),
     ],
@@ -52,6 +60,14 @@ def test_joint_is_resolved(settings: dict[str, Any], shared: bool) -> None:
 def test_faulty_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SaccadeError, match=message):
         build(DataConfig, settings, where="test")
+
+
+@pytest.mark.parametrize("given", ["a.en", ["a.en"], ("a.en",)])
+def test_one_path_is_a_list_of_one(given: Any) -> None:
+    config = build(DataConfig, {"source": given, "target": given}, where="test")
+    assert config.source == config.target == ("a.en",)
+    assert build(DataConfig, config.model_dump(mode="json"), where="test") == config
+    assert build(DataConfig, {"source": None}, where="test") == DataConfig() == DataConfig(source=())
 
 
 def test_every_setting_has_help() -> None:

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from saccade.data.files import Pair, read_lines, read_pairs
+from saccade.data.files import FileError, Pair, read_lines, read_pairs
 from saccade.errors import SaccadeError
 
 PAIRS = [Pair("a cat", "eine Katze"), Pair("two dogs", "zwei Hunde"), Pair("“quoted” \u2028 text", '"zitiert"')]
@@ -195,3 +195,63 @@ def test_lines_without_a_target_say_how_to_give_one(tmp_path: Path) -> None:
 def test_a_gzipped_parquet_file_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(SaccadeError, match=r"pairs\.parquet\.gz: is a gzipped Parquet file\n  unpack it"):
         list(read_pairs(tmp_path / "pairs.parquet.gz"))
+
+
+class TestTolerantReading:
+    """Every fault is told with its place, what can be read is read, and nothing gets out of step."""
+
+    def read(self, *paths: Path, **columns: str) -> tuple[list[Pair], list[str]]:
+        faults: list[FileError] = []
+        pairs = list(read_pairs(*paths, **columns, faults=faults.append))
+        with pytest.raises(SaccadeError) as caught:
+            list(read_pairs(*paths, **columns))
+        assert str(caught.value) == str(faults[0])  # strict reading stops at the first of them
+        return pairs, [f"{fault.kind} {fault.line}" for fault in faults]
+
+    def test_aligned_files_stay_aligned(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"1\n\xff\n3\n4\n5\n")
+        (tmp_path / "b").write_bytes(b"one\ntwo\n\xff\nfour\n")
+        pairs, faults = self.read(tmp_path / "a", tmp_path / "b")
+        assert pairs == [Pair("1", "one"), Pair("4", "four")]
+        assert sorted(faults) == ["line-counts None", "not-utf8 2", "not-utf8 3"]
+
+    def test_a_broken_file_has_no_line_count(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"1\n2\n")
+        (tmp_path / "b").write_bytes("one\n".encode("utf-16"))
+        assert self.read(tmp_path / "a", tmp_path / "b") == ([], ["not-text None"])
+        assert self.read(tmp_path / "a", tmp_path / "missing") == ([], ["unreadable None"])
+
+    def test_tsv(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.tsv"
+        path.write_bytes(b"a\tb\nno tab\n\n\xff\tc\nd\te\tf\n")
+        assert self.read(path) == ([Pair("a", "b"), Pair("d", "e")], ["columns 2", "not-utf8 4"])
+
+    def test_tsv_without_its_columns(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.tsv", "a\tb\nc\td\n")
+        assert self.read(path, source_column="en") == ([], ["columns 1"])
+
+    def test_jsonl(self, tmp_path: Path) -> None:
+        path = write(
+            tmp_path / "a.jsonl",
+            '{"source": "a", "target": "b"}\n{"source": "a"\n[]\n{"source": 1, "target": "b"}\n'
+            '{"source": "a"}\n{"source": "\\ud800", "target": ""}\n{"source": "c", "target": "d"}\n',
+        )
+        pairs, faults = self.read(path)
+        assert pairs == [Pair("a", "b"), Pair("c", "d")]
+        assert faults == ["not-json 2", "not-json 3", "no-text 4", "columns 5", "not-utf8 6"]
+
+    def test_parquet(self, tmp_path: Path) -> None:
+        sources = pyarrow.array([b"a", None, b"f\xfcnf", b"d"], pyarrow.binary()).view(pyarrow.string())
+        table = pyarrow.table({"source": sources, "target": ["1", "2", "3", "4"]})
+        parquet.write_table(table, tmp_path / "a.parquet")
+        pairs, faults = self.read(tmp_path / "a.parquet")
+        assert pairs == [Pair("a", "1"), Pair("d", "4")]
+        assert faults == ["no-text 2", "not-utf8 3"]
+
+    @pytest.mark.parametrize("name", ["a.tsv", "a.jsonl", "a.parquet", "a.parquet.gz", "a.txt"])
+    def test_a_missing_file(self, tmp_path: Path, name: str) -> None:
+        pairs, faults = self.read(tmp_path / name)
+        assert (pairs, len(faults)) == ([], 1)
+
+    def test_one_text_a_line(self, tmp_path: Path) -> None:
+        assert self.read(write(tmp_path / "a.en", "a\n")) == ([], ["no-target None"])

@@ -5,6 +5,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -15,7 +16,15 @@ from hypothesis import strategies as st
 from saccade.data.config import DataConfig, TokenizerKind
 from saccade.data.files import Pair
 from saccade.data.text import normalize
-from saccade.data.tokenizer import SYMBOL_PIECES, Tokenizer, Tokenizers, train_tokenizers
+from saccade.data.tokenizer import (
+    SYMBOL_PIECES,
+    Tokenizer,
+    Tokenizers,
+    load_tokenizers,
+    save_tokenizers,
+    tokenizers_digest,
+    train_tokenizers,
+)
 from saccade.errors import SaccadeError
 from saccade.symbols import Symbols
 
@@ -140,6 +149,34 @@ class TestTraining:
         with pytest.raises(SaccadeError, match="no room"):
             train("bpe", ["a"], size=4)
 
+    @pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])
+    def test_texts_are_read_anew(self, texts: list[str], kind: TokenizerKind, tmp_path: Path) -> None:
+        class Stream:
+            """Counts how often it is read."""
+
+            times = 0
+
+            def __iter__(self) -> Iterator[str]:
+                self.times += 1
+                return iter(texts)
+
+        stream = Stream()
+        Tokenizer.train(kind, stream, size=90).save(tmp_path / "streamed")
+        train(kind, texts, size=90).save(tmp_path / "listed")
+        assert (tmp_path / "streamed").read_bytes() == (tmp_path / "listed").read_bytes()
+        assert stream.times > 1
+        with pytest.raises(TypeError, match="several times"):
+            Tokenizer.train(kind, iter(texts), size=90)
+
+    def test_a_fault_while_reading_comes_through(self) -> None:
+        class Faulty:
+            def __iter__(self) -> Iterator[str]:
+                yield "a text"
+                raise SaccadeError("line 2 is not UTF-8")
+
+        with pytest.raises(SaccadeError, match="line 2"):
+            Tokenizer.train("bpe", Faulty(), size=90)
+
     def test_nothing_is_printed(self, texts: list[str], capfd: pytest.CaptureFixture[str]) -> None:
         for kind in KINDS:
             train(kind, texts)
@@ -255,7 +292,23 @@ class TestBothSides:
 
     def test_two_kinds_and_sizes(self, pairs: list[Pair]) -> None:
         config = DataConfig(tokenizer="word", target_tokenizer="bpe", vocabulary=15, target_vocabulary=60)
-        source, target = train_tokenizers(iter(pairs), config)
+        source, target = train_tokenizers(pairs, config)
         assert (source.kind, source.size, target.kind, target.size) == ("word", 15, "bpe", 60)
         assert target.decode(target.encode("ein Mann geht dort.").ids) == "ein Mann geht dort."
         assert Symbols.unknown in target.encode("walking").ids  # no w in these German sentences
+
+    def test_saved_tokenizers_come_back(self, tokenizers: Tokenizers, pairs: list[Pair], tmp_path: Path) -> None:
+        separate = train_tokenizers(pairs, DataConfig(tokenizer="char", joint=False))
+        for name, original in (("joint", tokenizers), ("separate", separate)):
+            (tmp_path / name).mkdir()
+            save_tokenizers(tmp_path / name, original)
+            loaded = load_tokenizers(tmp_path / name)
+            assert (loaded.source is loaded.target) == (name == "joint")
+            assert tokenizers_digest(loaded) == tokenizers_digest(original)
+        assert tokenizers_digest(tokenizers) != tokenizers_digest(separate)
+
+    def test_torch_is_not_imported(self) -> None:
+        script = (
+            "import sys; import saccade.data.tokenizer, saccade.data.worker; raise SystemExit('torch' in sys.modules)"
+        )
+        assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

@@ -8,15 +8,16 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch, take
-from saccade.data.batches import plan_epoch
-from saccade.data.corpus import Corpus
+from saccade.data.corpus import Corpus, corpus_of_arrays
+from saccade.data.order import Order, Place
 from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop, NotFiniteError, Progress, accumulate, random_key
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
 from saccade.training.optimizer import make_optimizer, scale_and_clip
-from saccade.training.state import load_checkpoint, save_checkpoint
+from saccade.training.saving import Saver
+from saccade.training.state import State, load_checkpoint
 
 
 def make_corpus(count: int = 40, seed: int = 0) -> Corpus:
@@ -27,7 +28,7 @@ def make_corpus(count: int = 40, seed: int = 0) -> Corpus:
         offsets = np.cumsum([0, *(len(row) for row in rows)])
         return np.concatenate(rows).astype(np.int32), offsets.astype(np.int64)
 
-    return Corpus(*side(), *side())
+    return corpus_of_arrays(*side(), *side())
 
 
 def make_loop(corpus: Corpus, *, dropout: float = 0.1, progress: Progress | None = None, batches: int = 1) -> Loop:
@@ -36,11 +37,10 @@ def make_loop(corpus: Corpus, *, dropout: float = 0.1, progress: Progress | None
         model,
         Likelihood(0.1),
         make_optimizer(model.parameters(), TrainingConfig()),
-        corpus,
+        Order(corpus, batch_tokens=64, seed=7),
         symbols=Symbols(),
         rate=lambda step: 1e-3,
         seed=7,
-        batch_tokens=64,
         accumulate=batches,
         clip_norm=1.0,
         progress=progress,
@@ -82,15 +82,14 @@ def test_an_epoch_sees_every_example_once_and_then_begins_anew():
     original = loop.update
     loop.update = lambda batches: (seen.extend(i for b in batches for i in b.indices), original(batches))[1]
     updates = loop.updates()
-    while loop.progress.epoch == 0:
+    while loop.progress.place.epoch == 0:
         next(updates)
     assert sorted(seen) == list(range(len(corpus)))
-    assert loop.progress.batch == 0
+    assert loop.progress.place == Place(1)
     next(updates)
     assert loop.progress == Progress(
         step=loop.progress.step,
-        epoch=1,
-        batch=2,
+        place=Place(1, 0, 2),
         source_tokens=loop.progress.source_tokens,
         target_tokens=loop.progress.target_tokens,
     )
@@ -104,27 +103,18 @@ def test_a_run_from_a_checkpoint_is_the_uninterrupted_run_to_the_last_bit(tmp_pa
     updates = first.updates()
     for _ in range(11):
         next(updates)
-    path = save_checkpoint(tmp_path, first.model, first.optimizer, first.progress)
+    with Saver(tmp_path, keep=1, every=1) as saver:
+        saver.save(first.model, first.optimizer, State(first.progress))
+        for _ in range(3):  # what is saved is that moment, however far the model is when it is written
+            next(updates)
     second = make_loop(corpus)
     torch.manual_seed(999)
-    second.progress = load_checkpoint(path, second.model, second.optimizer)
+    second.progress = load_checkpoint(tmp_path / "step-11", second.model, second.optimizer).progress
     updates = second.updates()
     assert [next(updates).loss for _ in range(14)] == losses[11:]
     for ours, theirs in zip(second.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     assert second.progress == whole.progress
-
-
-def test_the_plan_is_a_function_of_seed_and_epoch():
-    corpus = make_corpus(200)
-    plans = {
-        (seed, epoch): [tuple(rows) for rows in plan_epoch(corpus, batch_tokens=64, seed=seed, epoch=epoch).batches]
-        for seed in (1, 2)
-        for epoch in (0, 1)
-    }
-    again = plan_epoch(corpus, batch_tokens=64, seed=1, epoch=1).batches
-    assert [tuple(rows) for rows in again] == plans[1, 1]
-    assert len({str(plan) for plan in plans.values()}) == 4
 
 
 def test_random_keys_differ_from_place_to_place():
@@ -154,8 +144,7 @@ def test_a_loss_that_is_not_finite_names_its_batch_and_changes_nothing():
             before = {name: parameter.clone() for name, parameter in loop.model.named_parameters()}
             next(updates)
     named = str(caught.value)
-    plan = plan_epoch(loop.corpus, batch_tokens=64, seed=7, epoch=0).batches
-    guilty = next(rows for rows in plan if 13 in rows)
+    guilty = next(planned.rows for planned in loop.order.rest_of_epoch(Place()) if 13 in planned.rows)
     assert str(guilty[0]) in named
     for name, parameter in loop.model.named_parameters():
         assert torch.equal(parameter, before[name])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import random
+import shutil
 import signal
 
 import pytest
@@ -13,6 +15,8 @@ import torch
 import yaml
 
 import saccade.training.run as run_module
+import saccade.training.state as state_module
+from kills.kill_runs import differences
 from saccade.checkpoint import load_model_folder, weights_of
 from saccade.config import merge
 from saccade.errors import SaccadeError
@@ -20,8 +24,11 @@ from saccade.inference.translator import load
 from saccade.training.averaging import average_weights
 from saccade.training.config import RunConfig, read_recipe, run_config
 from saccade.training.flops import flops_of_batch
+from saccade.training.lock import run_lock
 from saccade.training.run import resume, train
+from saccade.training.selection import Selection
 from saccade.training.state import checkpoints
+from saccade.training.validation import Validation
 
 ABSENT = "mps" if torch.cuda.is_available() else "cuda"  # no machine has both
 WORDS = ["ab", "ba", "cad", "dac", "ee", "fg"]
@@ -79,8 +86,8 @@ def test_a_run_leaves_everything_behind(config, tmp_path):
     assert result.step == 12
     assert result.validation is not None
     assert {p.name for p in path.iterdir()} == {
-        "config.yaml", "env.json", "train.log", "metrics.csv", "results.png", "tb", "samples", "checkpoints",
-        "tokenizers", "model-best", "model-last",
+        "config.yaml", "env.json", "data.json", "train.log", "metrics.csv", "timing.csv", "results.png", "tb",
+        "samples", "checkpoints", "tokenizers", "model-best", "model-last", ".lock",
     }  # fmt: skip
     with (path / "metrics.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -136,8 +143,133 @@ def test_a_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happene
     assert checkpoints(tmp_path / "run" / "checkpoints")[-1].name == "step-7"
     monkeypatch.undo()
     assert resume(tmp_path / "run").step == 12
-    first, second = (weights_of(load_model_folder(tmp_path / name / "model-last").model) for name in ("run", "whole"))
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert differences(tmp_path / "whole", tmp_path / "run") == []
+
+
+@pytest.fixture
+def whole(config, tmp_path):
+    train(config(output=str(tmp_path / "whole")))
+    return tmp_path / "whole"
+
+
+def interrupted_after(step: int, monkeypatch) -> None:
+    """Let every run be stopped by a signal after this update."""
+    original = run_module.Loop.update
+
+    def interrupt(self, batches):
+        found = original(self, batches)
+        if self.progress.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+    monkeypatch.setattr(run_module.Loop, "update", interrupt)
+
+
+def log_of(run) -> str:
+    return (run / "train.log").read_text(encoding="utf-8")
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(config, tmp_path, whole, monkeypatch):
+    interrupted_after(9, monkeypatch)
+    train(config())
+    monkeypatch.undo()
+    newest = tmp_path / "run" / "checkpoints" / "step-9"
+    weights = bytearray((newest / "optimizer.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (newest / "optimizer.safetensors").write_bytes(weights)
+    resume(tmp_path / "run")
+    aside = tmp_path / "run" / "checkpoints" / "damaged-step-9"
+    said = log_of(tmp_path / "run")
+    assert "damaged checkpoint" in said
+    assert "step-9/optimizer.safetensors: is not what was written" in said
+    assert "resumed from" in said
+    assert "step-8" in said
+    shutil.rmtree(aside)
+    assert differences(whole, tmp_path / "run") == []
+
+
+def test_a_run_without_any_checkpoint_begins_again(config, tmp_path, whole, monkeypatch):
+    interrupted_after(3, monkeypatch)
+    train(config())
+    monkeypatch.undo()
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    resume(tmp_path / "run")
+    assert differences(whole, tmp_path / "run") == []
+
+
+def test_a_clock_ends_a_run_and_does_not_shape_it(config, tmp_path, monkeypatch):
+    """A validation that only the end of the time asked for counts for nothing later, not even for early stopping."""
+    patient = {"max_steps": 100, "patience": 3, "learning_rate": 1e-12, "criterion": "bleu"}
+    train(config(training=patient, output=str(tmp_path / "whole")))
+    original = run_module.Run.reason_to_stop
+
+    def clock(self, interruption):
+        return "the time is over" if self.loop.progress.step in (3, 7, 12) else original(self, interruption)
+
+    monkeypatch.setattr(run_module.Run, "reason_to_stop", clock)
+    train(config(training=patient))
+    for steps in (7, 12):
+        monkeypatch.setattr(
+            run_module.Run,
+            "reason_to_stop",
+            lambda self, interruption, end=steps: (
+                "the time is over" if self.loop.progress.step == end else original(self, interruption)
+            ),
+        )
+        assert resume(tmp_path / "run").step == steps
+    monkeypatch.undo()
+    assert resume(tmp_path / "run").step == 20  # four validations: the first is the best
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == (tmp_path / "whole" / "metrics.csv").read_bytes()
+    assert checkpoints(tmp_path / "run" / "checkpoints")[-1].name == "step-20"
+
+
+def test_changed_data_is_refused(config, data, tmp_path):
+    for name in ("train.src", "train.tgt"):
+        shutil.copy(data / name, tmp_path / name)
+    files = {"source": str(tmp_path / "train.src"), "target": str(tmp_path / "train.tgt")}
+    train(config(data=files))
+    text = (tmp_path / "train.src").read_text(encoding="utf-8")
+    (tmp_path / "train.src").write_text(text.replace("ab", "ba", 1), encoding="utf-8")
+    with pytest.raises(SaccadeError, match="the data is not what it was"):
+        resume(tmp_path / "run")
+    (tmp_path / "train.src").write_text(text, encoding="utf-8")
+    resume(tmp_path / "run")
+
+
+def test_other_threads_and_other_settings_are_said_aloud(config, tmp_path):
+    train(config())
+    threads = torch.get_num_threads()
+    try:
+        resume(tmp_path / "run", {"training": {"max_steps": 14, "clip_norm": 0.5, "threads": threads + 1}})
+    finally:
+        torch.set_num_threads(threads)
+    said = log_of(tmp_path / "run")
+    assert f"changed: threads {threads} -> {threads + 1}: from here on the last bits may differ" in said
+    assert "changed: training.clip-norm 1.0 -> 0.5: from here on this is not the run" in said
+    assert "max-steps" not in said
+
+
+def test_a_second_process_is_refused(config, tmp_path):
+    train(config())
+    with run_lock(tmp_path / "run"), pytest.raises(SaccadeError, match="is being trained by process"):
+        resume(tmp_path / "run")
+
+
+def test_a_full_disk_ends_the_run_with_a_word_and_it_can_be_resumed(config, tmp_path, whole, monkeypatch):
+    original = state_module.save_tensors
+
+    def full(path, tensors):
+        if "step-8" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(path, tensors)
+
+    monkeypatch.setattr(state_module, "save_tensors", full)
+    with pytest.raises(SaccadeError, match=r"step-8: cannot be written: No space left on device"):
+        train(config())
+    monkeypatch.undo()
+    assert [path.name for path in checkpoints(tmp_path / "run" / "checkpoints")] == ["step-4"]
+    resume(tmp_path / "run")
+    assert differences(whole, tmp_path / "run") == []
 
 
 def test_early_stopping(config):
@@ -148,7 +280,7 @@ def test_early_stopping(config):
 def test_limits_in_epochs_and_minutes(config, tmp_path):
     by_epochs = train(config(training={"max_steps": None, "max_epochs": 2}))
     state = json.loads((checkpoints(by_epochs.directory.checkpoints)[-1] / "state.json").read_text(encoding="utf-8"))
-    assert (state["epoch"], state["batch"]) == (2, 0)
+    assert state["progress"]["place"] == {"epoch": 2, "pool": 0, "batch": 0}
     limits = {"max_steps": 100_000, "max_minutes": 0.01, "validate_every": 100_000}
     by_minutes = train(config(training=limits, output=str(tmp_path / "short")))
     assert by_minutes.seconds >= 0.6
@@ -157,18 +289,18 @@ def test_limits_in_epochs_and_minutes(config, tmp_path):
 
 @pytest.mark.parametrize("better", [True, False])
 def test_the_average_is_kept_if_it_is_better(config, tmp_path, monkeypatch, better):
-    original = run_module.Validation.value
+    original = Validation.value
     final = [False]
 
     def value(self, criterion):
         return (-1e9 if better else 1e9) if final[0] else original(self, criterion)
 
-    def consider(self, original=run_module.Run.consider_average):
+    def consider(self, progress, original=Selection.consider_average):
         final[0] = True
-        original(self)
+        original(self, progress)
 
-    monkeypatch.setattr(run_module.Validation, "value", value)
-    monkeypatch.setattr(run_module.Run, "consider_average", consider)
+    monkeypatch.setattr(Validation, "value", value)
+    monkeypatch.setattr(Selection, "consider_average", consider)
     train(config(training={"average_last": 3}))
     average = average_weights(checkpoints(tmp_path / "run" / "checkpoints")[-3:])
     best = weights_of(load_model_folder(tmp_path / "run").model)
@@ -211,11 +343,17 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(config, tmp_pa
 
     def poisoned(self, model, batch):
         found = original(self, model, batch)
-        wrong = torch.is_grad_enabled() and poisoned.calls > 6
-        poisoned.calls += torch.is_grad_enabled()
+        learning = torch.is_grad_enabled() and poisoned.learning
+        wrong = learning and poisoned.calls > 5
+        poisoned.calls += learning
         return type(found)(found.total * float("nan"), found.count, found.metrics) if wrong else found
 
-    poisoned.calls = 0
+    def learn(self, original=run_module.Run.learn):
+        poisoned.learning = True
+        return original(self)
+
+    poisoned.calls, poisoned.learning = 0, False
+    monkeypatch.setattr(run_module.Run, "learn", learn)
     monkeypatch.setattr(run_module.Likelihood, "loss", poisoned)
     with pytest.raises(SaccadeError, match=r"(?s)the loss is nan, in the batch of examples \d+.*checkpoints/step-4"):
         train(config())

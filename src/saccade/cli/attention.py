@@ -9,6 +9,7 @@ import typer
 
 from saccade.cli.alignment import draw, save_heads_png, save_png
 from saccade.cli.device import Device
+from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, system_of
 from saccade.cli.json_output import write_json_output
 from saccade.cli.settings import decoding_settings
 from saccade.errors import UsageError
@@ -29,21 +30,23 @@ def attention(
         str | None, typer.Option("--json", metavar="[FILE]", help="Pieces and weights; without a .json file to stdout.")
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Width of the beam that finds the output.")] = None,
+    ensemble: Ensemble = None,
+    ensemble_mean: EnsembleMean = None,
+    ensemble_weights: EnsembleWeights = None,
     device: Device = "auto",
 ) -> None:
     """Show where a model looks while it writes.
 
-    Rows are what it writes, columns what it reads; dark is much attention.
+    Rows are what it writes, columns what it reads; dark is much attention. The heads of an ensemble are those of all
+    its models, which must share one source tokenizer.
 
     \b
     saccade attention runs/x "a sentence"
     saccade attention runs/x "a sentence" --png heads.png --heads
     """
-    from saccade.inference.translator import load
-
     if heads and png is None:
         raise UsageError("--heads draws a picture", do="say where to: --png heads.png")
-    translator = load(run, device)
+    translator = system_of(run, ensemble, ensemble_mean, ensemble_weights).load(device)
     settings = decoding_settings(translator, context, {"beam": beam})
     explanation = translator.explain(sentence, target, **settings.model_dump())
     if png is not None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import typer
 
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, is_out_of_memory, printable
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
@@ -45,7 +45,7 @@ def report(error: BaseException, *, debug: bool) -> int:
         traceback.print_exception(error)
     answer = answer_to(error)
     if answer.message:
-        print(f"saccade: {answer.message}", file=sys.stderr)
+        print("saccade:", printable(answer.message, keep="\n"), file=sys.stderr)
     return answer.exit_code
 
 
@@ -79,15 +79,6 @@ def system_fault(error: OSError) -> str:
     where = "the output" if error.filename is None else os.fsdecode(error.filename)
     advice = ADVICE.get(error.errno or 0)
     return f"{where}: {what}" + (f"\n  {advice}" if advice else "")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, in Python or in torch, which has no class of its own for it on the CPU."""
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "can't allocate memory" in str(error)
-    )
 
 
 def abandon_output() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saccade.cli.device import Device
+from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, System, system_of
 from saccade.cli.json_output import STANDARD_OUTPUT, write_json_output
 from saccade.cli.settings import decoding_settings
 from saccade.errors import SaccadeError, UsageError, did_you_mean
@@ -71,6 +72,9 @@ def evaluate(
         str | None, typer.Option(metavar="NAME", help="For RUN/eval/NAME.json.  [default: that of the source file]")
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Width of the beam; 1 is greedy search.")] = None,
+    ensemble: Ensemble = None,
+    ensemble_mean: EnsembleMean = None,
+    ensemble_weights: EnsembleWeights = None,
     device: Device = "auto",
 ) -> None:
     """Score a model on a test set, or compare two.
@@ -78,13 +82,20 @@ def evaluate(
     \b
     saccade evaluate runs/x --source t.en --reference t.de
     saccade evaluate runs/x --source t.en --reference t.de --baseline runs/y
+    saccade evaluate runs/x --ensemble runs/y --source t.en --reference t.de --baseline runs/x
     saccade evaluate --hypotheses out.de --reference t.de --metric bleu
 
-    Signatures say how to reproduce each figure. The result is also kept as RUN/eval/NAME.json.
+    Signatures say how to reproduce each figure. The result is also kept as RUN/eval/NAME.json, but that of an ensemble
+    is not: it belongs to none of its models.
     """
     metrics = find_metrics(metric, with_model=hypotheses is None)
     if (run is None) == (hypotheses is None):
         raise UsageError("there is one system to score", do="name a RUN, or --hypotheses FILE, and not both")
+    if run is None and (ensemble or ensemble_mean or ensemble_weights):
+        raise UsageError("--ensemble adds models to a RUN", do="name a RUN instead of --hypotheses")
+    if ensemble and name is not None:
+        raise UsageError("the result of an ensemble is kept in no run", do="keep it with --json FILE, without --name")
+    system = None if run is None else system_of(run, ensemble, ensemble_mean, ensemble_weights)
     check_tokenizer(tokenize)
     compares = baseline is not None or baseline_output is not None
     if compares and "bleu" in metrics and (tokenize != DEFAULT_TOKENIZE or lowercase):
@@ -94,8 +105,8 @@ def evaluate(
 
     translator: Translator | None = None
     settings: DecodingConfig | None = None
-    if run is not None:
-        translator, settings = load_system(run, context, beam, device)
+    if system is not None:
+        translator, settings = load_system(system, context, beam, device)
         outputs = translate_all(translator, settings, sources)
     else:
         assert hypotheses is not None
@@ -108,25 +119,24 @@ def evaluate(
         scores.append(score_perplexity(translator, sources, [accepted[0] for accepted in references]))
     comparisons: list[Comparison] = []
     if baseline is not None:
-        other, other_settings = load_system(baseline, context, beam, device)
+        other, other_settings = load_system(System(baseline), context, beam, device)
         comparisons = compare(metrics, translate_all(other, other_settings, sources), outputs, references)
     elif baseline_output is not None:
         comparisons = compare(metrics, read_file(baseline_output), outputs, references)
 
     report = make_report(scores, len(outputs))
     files = {
-        "model": run,
         "hypotheses": hypotheses,
         "source": source,
         "references": reference,
         "baseline": baseline or baseline_output,
     }
-    values = to_json(report, comparisons, files, settings)
+    values = to_json(report, comparisons, files, system, settings)
     if json_file != STANDARD_OUTPUT:
         print("\n".join([str(report), *(str(comparison) for comparison in comparisons)]))
     if json_file is not None:
         write_json_output(json_file, values)
-    if run is not None and source is not None:
+    if run is not None and source is not None and not ensemble:
         keep_in_run(run, name or test_name(source), values)
 
 
@@ -190,11 +200,11 @@ def read_references(paths: Sequence[Path], sources: Sequence[str], *, keyed: boo
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def load_system(run: Path, context: typer.Context, beam: int | None, device: str) -> tuple[Translator, DecodingConfig]:
-    """A model and the settings of its search."""
-    from saccade.inference.translator import load
-
-    translator = load(run, device)
+def load_system(
+    system: System, context: typer.Context, beam: int | None, device: str
+) -> tuple[Translator, DecodingConfig]:
+    """A model, or several, and the settings of the search."""
+    translator = system.load(device)
     return translator, decoding_settings(translator, context, {"beam": beam, "nbest": 1})
 
 
@@ -248,10 +258,16 @@ def make_report(scores: list[Score], count: int) -> Report:
 
 
 def to_json(
-    report: Report, comparisons: Sequence[Comparison], files: dict[str, Any], settings: DecodingConfig | None
+    report: Report,
+    comparisons: Sequence[Comparison],
+    files: dict[str, Any],
+    system: System | None,
+    settings: DecodingConfig | None,
 ) -> dict[str, Any]:
     """The report with all that it depends on."""
     values = report.to_json()
+    if system is not None:
+        values |= system.to_json()
     for name, value in files.items():
         if value:
             values[name] = [str(path) for path in value] if isinstance(value, list) else str(value)

@@ -36,10 +36,13 @@ def info(
 
 def model_facts(folder: Path) -> dict[str, Any]:
     """What the model folder alone says."""
-    from saccade.checkpoint import load_model_folder, vocabulary_sizes
+    from saccade.checkpoint import GENERATION, load_model_folder, vocabulary_sizes
+    from saccade.config import build
+    from saccade.decoding.config import DecodingConfig
     from saccade.models.registry import load_family
 
     loaded = load_model_folder(folder)
+    decoding = build(DecodingConfig, loaded.generation, where=str(folder / GENERATION))
     sizes = vocabulary_sizes(loaded.tokenizers)
     source, target = loaded.tokenizers
     return {
@@ -53,31 +56,36 @@ def model_facts(folder: Path) -> dict[str, Any]:
             "target": {"kind": target.kind, "size": target.size, "normalization": target.normalization},
         },
         "settings": loaded.choice.config.model_dump(mode="json"),
-        "decoding": dict(loaded.generation),
+        "decoding": decoding.model_dump(mode="json"),
     }
 
 
 def training_facts(directory: Path) -> dict[str, Any] | None:
     """What the newest checkpoint of a run says about its cost, if there is one."""
-    from saccade.folder import read_json
     from saccade.training.directory import RunDirectory
-    from saccade.training.state import STATE, checkpoints
+    from saccade.training.state import checkpoints, load_state
 
     kept = checkpoints(RunDirectory(directory).checkpoints)
     if not kept:
         return None
-    state = read_json(kept[-1] / STATE)
-    return {name: state.get(name) for name in ("step", "epoch", "source_tokens", "target_tokens", "flops", "seconds")}
+    progress = load_state(kept[-1]).progress
+    names = ("step", "source_tokens", "target_tokens", "flops", "seconds")
+    return {"epoch": progress.place.epoch, **{name: getattr(progress, name) for name in names}}
 
 
 def evaluations(directory: Path) -> dict[str, dict[str, float | None]]:
     """The scores in a run's eval/ directory, by test set and by metric."""
-    from saccade.folder import read_json
+    from saccade.folder import damaged, read_json
 
     found: dict[str, dict[str, float | None]] = {}
     for path in sorted((directory / "eval").glob("*.json")):
-        scores = read_json(path).get("scores", [])
-        found[path.stem] = {score["name"]: score["value"] for score in scores}
+        try:
+            scores = {str(score["name"]): score["value"] for score in read_json(path)["scores"]}
+        except (KeyError, TypeError):
+            raise damaged(path, "holds no scores") from None
+        if not all(value is None or type(value) in (int, float) for value in scores.values()):
+            raise damaged(path, "holds a score that is no number")
+        found[path.stem] = scores
     return found
 
 

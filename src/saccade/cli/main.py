@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from saccade.cli.attention import attention
 from saccade.cli.average import average
+from saccade.cli.check import check
 from saccade.cli.demo import demo
 from saccade.cli.errors import report
 from saccade.cli.evaluate import evaluate
@@ -21,6 +22,7 @@ from saccade.cli.settings import DECODING, RUN
 from saccade.cli.train import train
 from saccade.cli.translate import translate
 from saccade.cli.verb import Verb, verb_with_settings
+from saccade.cli.verify import verify
 from saccade.version import __version__
 
 app = typer.Typer(
@@ -29,12 +31,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command(cls=verb_with_settings(RUN))(train)
+app.command(cls=verb_with_settings(RUN))(check)
 app.command(cls=verb_with_settings(DECODING))(translate)
 app.command(cls=verb_with_settings(DECODING))(evaluate)
 app.command(cls=verb_with_settings(DECODING))(attention)
 app.command(cls=Verb)(average)
 app.command(cls=Verb)(models)
 app.command(cls=Verb)(info)
+app.command(cls=Verb)(verify)
 app.command(cls=Verb)(demo)
 
 

@@ -27,10 +27,16 @@ def train(
         typer.Argument(metavar="RECIPE", help="A YAML file; its data is relative to $SACCADE_DATA (./data)."),
     ] = None,
     source: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Source lines; or, without --target, pairs as .tsv, .jsonl or .parquet."),
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Source lines; or, without --target, pairs as .tsv, .jsonl or .parquet. May be given several times.",
+        ),
     ] = None,
-    target: Annotated[Path | None, typer.Option(metavar="FILE", help="Target lines, one for each source line.")] = None,
+    target: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Target lines, one for each source line; one file for each --source."),
+    ] = None,
     valid_source: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --source.")] = None,
     valid_target: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --target.")] = None,
     preset: Annotated[
@@ -61,7 +67,7 @@ def train(
         "model.preset": preset,
         "output": output,
     }
-    given = {name: str(value) for name, value in options.items() if value is not None}
+    given = {name: written(value) for name, value in options.items() if value}
     settings = run_settings(context)
     if resume is not None:
         if recipe is not None or given:
@@ -74,6 +80,11 @@ def train(
         result = start_run(recipe, settings, given)
     if result.interrupted is not None:
         raise typer.Exit(TERMINATED if result.interrupted == "SIGTERM" else INTERRUPTED)
+
+
+def written(value: str | Path | list[Path]) -> str | list[str]:
+    """An option as the settings hold it."""
+    return [str(path) for path in value] if isinstance(value, list) else str(value)
 
 
 def resume_run(path: Path, settings: dict[str, Any]) -> RunResult:
@@ -89,7 +100,7 @@ def resume_run(path: Path, settings: dict[str, Any]) -> RunResult:
     return resume(path, settings)
 
 
-def start_run(recipe: Path | None, settings: dict[str, Any], given: Mapping[str, str]) -> RunResult:
+def start_run(recipe: Path | None, settings: dict[str, Any], given: Mapping[str, str | list[str]]) -> RunResult:
     """Train from scratch."""
     from saccade.config import insert
     from saccade.training.config import read_recipe
@@ -98,13 +109,13 @@ def start_run(recipe: Path | None, settings: dict[str, Any], given: Mapping[str,
     for name, value in given.items():
         insert(settings, name, value)
     config = apply_settings(partial(read_recipe, recipe) if recipe else config_without_recipe, settings)
-    if config.data.source is None:
+    if not config.data.source:
         raise UsageError(
             "no training data is named",
             do="give --source FILE and --target FILE, or a recipe: saccade train recipes/multi30k.yaml",
         )
     data = config.data
-    check_readable(path for path in (data.source, data.target, data.valid_source, data.valid_target) if path)
+    check_readable(path for path in (*data.source, *data.target, data.valid_source, data.valid_target) if path)
     if config.output is None:
         name = recipe.stem if recipe else model_name(settings)
         config = config.model_copy(update={"output": str(free_directory(RUNS / name))})

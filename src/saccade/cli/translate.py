@@ -15,6 +15,7 @@ import typer
 
 from saccade.cli.alignment import hard_alignment
 from saccade.cli.device import Device
+from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, system_of
 from saccade.cli.settings import decoding_settings
 from saccade.cli.standard_input import read_standard_input
 from saccade.errors import SaccadeError
@@ -54,6 +55,9 @@ def translate(
     top_p: Annotated[float | None, typer.Option(help="With --sample: among the tokens that hold this share.")] = None,
     seed: Annotated[int | None, typer.Option(help="With --sample: the same seed draws the same outputs.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Input tokens at once; changes speed, not results.")] = None,
+    ensemble: Ensemble = None,
+    ensemble_mean: EnsembleMean = None,
+    ensemble_weights: EnsembleWeights = None,
     device: Device = "auto",
 ) -> None:
     """Translate raw text: one line in, one line out.
@@ -61,13 +65,14 @@ def translate(
     \b
     saccade translate runs/x < in > out
     saccade translate runs/x --input in.txt --format jsonl --nbest 5 --scores
+    saccade translate runs/x --ensemble runs/y --ensemble runs/z < in > out
 
     Lines keep their order, and an empty one stays empty; all but the text goes to stderr. With --nbest, lines of text
     begin with the number of their input line, from 0; further fields follow after |||.
     """
-    from saccade.inference.translator import load
-
-    translator = load(run, device)
+    translator = system_of(run, ensemble, ensemble_mean, ensemble_weights).load(device)
+    if alignment:
+        translator.check_explainable()
     settings = decoding_settings(
         translator,
         context,

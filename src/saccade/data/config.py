@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from saccade.config import Config
 
@@ -14,14 +14,31 @@ Normalization = Literal["nfc", "nfkc", "none"]
 JOINT_BY_DEFAULT: frozenset[TokenizerKind] = frozenset({"bpe", "unigram", "byte"})
 
 
+def one_or_many(value: Any) -> Any:
+    """A single path as a list of one."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else value
+
+
+Paths = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(one_or_many)]
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class DataConfig(Config):
     """Files to tokens to batches."""
 
-    source: str | None = None
-    """File of source lines; without `target`, one file of pairs (TSV, JSONL or Parquet)."""
+    source: Paths = ()
+    """Files of source lines; without `target`, files of pairs (TSV, JSONL or Parquet)."""
 
-    target: str | None = None
-    """File of target lines, one for each line of `source`."""
+    target: Paths = ()
+    """Files of target lines, one file for each of `source`, with one line for each of its lines."""
+
+    weights: tuple[Weight, ...] = ()
+    """One number a source file: its share of the examples; by default as many as it has."""
+
+    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Without weights: shares go by size^(1/temperature); 1 is plain concatenation, more favours the small files."""
 
     valid_source: str | None = None
     """Validation data, given like `source`."""
@@ -65,6 +82,15 @@ class DataConfig(Config):
     max_ratio: float = Field(0.0, ge=0.0, allow_inf_nan=False)
     """Training pairs with more than this many times the tokens of one side on the other are dropped; 0 keeps all."""
 
+    tokenizer_pairs: int = Field(2_000_000, ge=1)
+    """The vocabulary is learnt from at most this many training pairs, taken evenly over all of them."""
+
+    cache: str | None = None
+    """Folder of the token cache; by default $SACCADE_CACHE, else saccade in $XDG_CACHE_HOME or in ~/.cache."""
+
+    workers: int | None = Field(None, ge=1)
+    """Processes that tokenise; by default one a core. They change no result."""
+
     batch_tokens: int = Field(4096, ge=1)
     """The most tokens in a batch: rows times the longest of either side, padding included."""
 
@@ -95,6 +121,14 @@ class DataConfig(Config):
             raise ValueError("joint means one vocabulary: leave out target-tokenizer and target-vocabulary")
         if self.target and not self.source:
             raise ValueError("target is given without source: name the file of source lines")
+        if self.target and len(self.target) != len(self.source):
+            raise ValueError(
+                f"{len(self.source)} source files have {len(self.target)} target files: give one for each, or none"
+            )
+        if self.weights and len(self.weights) != len(self.source):
+            raise ValueError(f"{len(self.source)} source files have {len(self.weights)} weights: give one for each")
+        if self.weights and self.temperature != 1:
+            raise ValueError("weights and temperature both decide the shares of the files: give one of them")
         if self.valid_target and not self.valid_source:
             raise ValueError("valid-target is given without valid-source: name the file of source lines")
         if self.max_ratio and self.max_ratio < 1:

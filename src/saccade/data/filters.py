@@ -19,6 +19,13 @@ class Dropped:
     too_long: int = 0
     unequal: int = 0
 
+    def add(self, more: Dropped) -> None:
+        """Count what was dropped elsewhere under the same limits."""
+        self.seen += more.seen
+        self.empty += more.empty
+        self.too_long += more.too_long
+        self.unequal += more.unequal
+
     @property
     def total(self) -> int:
         """All dropped pairs."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import tokenizers as rust
@@ -19,8 +20,10 @@ from saccade.data.config import DataConfig, Normalization, TokenizerKind
 from saccade.data.files import Pair
 from saccade.data.text import normalize
 from saccade.data.unigram import train_unigram
+from saccade.data.vocabulary import Vocabulary, check_pipeline, read_vocabulary
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.symbols import Symbols
+from saccade.untrusted import parse_json, read_text, shown
 
 SYMBOL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")  # the piece of id 0, 1, 2, 3
 UNKNOWN = SYMBOL_PIECES[Symbols.unknown]
@@ -36,6 +39,8 @@ SYMBOL_WORD_START = Regex(r"(?<!\S)<(?=(?:pad|s|/s|unk)>(?!\S))")
 ANY_CHARACTER = Regex(r"(?m).")
 FORMAT = "saccade-tokenizer"
 VERSION = 1
+CHUNK_LINES = 10_000  # lines that are looked at together: enough to keep all cores busy
+LARGEST_FILE = 2**27  # bytes; a word of a vocabulary takes some 25
 
 # The Rust batch calls run in parallel unless told otherwise. Their thread pool does not survive a fork, so a child must
 # not wait for it; without these lines the library warns about that on stderr in every forked process.
@@ -72,11 +77,14 @@ class Tokenizer:
         min_frequency: int = 1,
         normalization: Normalization = "nfc",
     ) -> Tokenizer:
-        """Learn at most `size` pieces (byte: always 260) from texts; the same texts give the same vocabulary."""
+        """Learn at most `size` pieces (byte: always 260) from texts; the same texts give the same vocabulary.
+
+        The texts are gone through several times and never held: give a list, or something that reads them anew.
+        """
         if size <= len(SYMBOL_PIECES):
             raise SaccadeError(f"a vocabulary of {size} has no room for text", do="raise --data.vocabulary")
-        lines = [line for text in texts if (line := normalize(text, normalization))]
-        if not lines and kind != "byte":
+        lines = Lines(texts, normalization)
+        if kind != "byte" and not any(True for _ in lines):
             raise SaccadeError(
                 "there is no text to train a tokenizer on", do="check that the data holds more than blanks"
             )
@@ -129,8 +137,8 @@ class Tokenizer:
         """What each id stands for."""
         return [self.piece(token) for token in ids]
 
-    def save(self, path: str | Path) -> None:
-        """Write everything to one JSON file."""
+    def document(self) -> str:
+        """Everything as the text of one JSON file."""
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -138,45 +146,78 @@ class Tokenizer:
             "normalization": self.normalization,
             "tokenizer": json.loads(self._backend.to_str()),
         }
-        Path(path).write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one JSON file."""
+        Path(path).write_text(self.document(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read what `save` wrote."""
+        """Read what `save` wrote; only the vocabulary is taken from the file, the pipeline is that of its kind."""
         document = _read_document(path)
         try:
-            backend = rust.Tokenizer.from_str(json.dumps(document["tokenizer"]))
+            backend = _rebuild(document["kind"], document["tokenizer"])
         except Exception as error:  # the library raises no narrower class
-            raise _not_ours(path, f"holds no usable tokenizer ({error})") from None
-        if [backend.id_to_token(index) for index in range(len(SYMBOL_PIECES))] != list(SYMBOL_PIECES):
-            raise _not_ours(path, f"ids 0 to 3 are not {', '.join(SYMBOL_PIECES)}")
+            raise _not_ours(path, f"holds no usable tokenizer: {error}") from None
         return cls(backend, kind=document["kind"], normalization=document["normalization"])
 
 
 def _read_document(path: str | Path) -> dict[str, Any]:
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = parse_json(read_text(path, LARGEST_FILE))
     except OSError as error:
         raise SaccadeError(
             f"cannot be read: {error.strerror}", where=str(path), do="name a tokenizer.json that Saccade wrote"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise _not_ours(path, f"is not JSON ({error})") from None
+        what = str(error) if isinstance(error, ValueError) else "nested too deep"
+        raise _not_ours(path, f"is not JSON ({what})") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise _not_ours(path, "was not written by Saccade")
     if document.get("version") != VERSION:
-        raise _not_ours(path, f"has format version {document.get('version')}, this Saccade reads {VERSION}")
+        raise _not_ours(path, f"has format version {shown(document.get('version'))}, this Saccade reads {VERSION}")
     if document.get("kind") not in get_args(TokenizerKind):
-        raise _not_ours(path, f"has the unknown kind {document.get('kind')!r}")
+        raise _not_ours(path, f"has the unknown kind {shown(document.get('kind'))}")
     if document.get("normalization") not in get_args(Normalization):
-        raise _not_ours(path, f"has the unknown normalization {document.get('normalization')!r}")
-    if "tokenizer" not in document:
+        raise _not_ours(path, f"has the unknown normalization {shown(document.get('normalization'))}")
+    if not isinstance(document.get("tokenizer"), dict):
         raise _not_ours(path, "holds no tokenizer")
+    if strange := document.keys() - {"format", "version", "kind", "normalization", "tokenizer"}:
+        raise _not_ours(path, f"has the unknown part {shown(min(strange))}")
     return document
 
 
 def _not_ours(path: str | Path, what: str) -> SaccadeError:
     return SaccadeError(what, where=str(path), do="use the tokenizer.json from the model's folder, copied whole")
+
+
+def _rebuild(kind: TokenizerKind, saved: Mapping[str, Any]) -> rust.Tokenizer:
+    """The tokenizer that a file describes, made anew from its vocabulary, or a ValueError."""
+    vocabulary = read_vocabulary(saved.get("model"), scored=kind == "unigram")
+    if tuple(vocabulary.pieces[: len(SYMBOL_PIECES)]) != SYMBOL_PIECES:
+        raise ValueError(f"ids 0 to 3 are not {', '.join(SYMBOL_PIECES)}")
+    empty = _assemble(kind, Vocabulary(list(SYMBOL_PIECES), [], [0.0] * len(SYMBOL_PIECES)))
+    check_pipeline(saved, json.loads(empty.to_str()))
+    backend = _assemble(kind, vocabulary)
+    if kind == "byte" and backend.get_vocab() != {piece: index for index, piece in enumerate(vocabulary.pieces)}:
+        raise ValueError("its vocabulary is not that of the 256 bytes")
+    return backend
+
+
+def _assemble(kind: TokenizerKind, vocabulary: Vocabulary) -> rust.Tokenizer:
+    """The pipeline of a kind around a vocabulary."""
+    ids = {piece: index for index, piece in enumerate(vocabulary.pieces)}
+    if kind == "bpe":
+        return _subword_pipeline(models.BPE(ids, vocabulary.merges, unk_token=UNKNOWN, fuse_unk=True))
+    if kind == "unigram":
+        scored = list(zip(vocabulary.pieces, vocabulary.scores, strict=True))
+        return _subword_pipeline(models.Unigram(scored, unk_id=Symbols.unknown, byte_fallback=False))
+    if kind == "byte":
+        return _byte_pipeline()
+    backend = _character_pipeline() if kind == "char" else _word_pipeline()
+    backend.model = models.WordLevel(ids, unk_token=UNKNOWN)
+    return backend
 
 
 def _subword_pipeline(model: models.Model) -> rust.Tokenizer:
@@ -195,7 +236,7 @@ def _subword_pipeline(model: models.Model) -> rust.Tokenizer:
     return backend
 
 
-def _train_bpe(lines: Sequence[str], size: int, min_frequency: int) -> rust.Tokenizer:
+def _train_bpe(lines: Iterable[str], size: int, min_frequency: int) -> rust.Tokenizer:
     backend = _subword_pipeline(models.BPE(unk_token=UNKNOWN, fuse_unk=True))
     alphabet = _alphabet(lines, size - len(SYMBOL_PIECES))
     trainer = trainers.BpeTrainer(
@@ -210,18 +251,19 @@ def _train_bpe(lines: Sequence[str], size: int, min_frequency: int) -> rust.Toke
     return _without_special_tokens(backend)
 
 
-def _train_unigram(lines: Sequence[str], size: int) -> rust.Tokenizer:
+def _train_unigram(lines: Iterable[str], size: int) -> rust.Tokenizer:
     pieces = train_unigram(_count_words(lines), size - len(SYMBOL_PIECES))
     vocabulary = [(symbol, 0.0) for symbol in SYMBOL_PIECES] + [(entry.piece, entry.score) for entry in pieces]
     return _subword_pipeline(models.Unigram(vocabulary, unk_id=Symbols.unknown, byte_fallback=False))
 
 
-def _count_words(lines: Sequence[str]) -> dict[str, int]:
+def _count_words(lines: Iterable[str]) -> dict[str, int]:
     """How often each stretch within the subword bounds occurs."""
     counter = _train_words(_subword_pipeline(models.WordLevel(unk_token=UNKNOWN)), lines, size=2**31, min_frequency=1)
     counts: Counter[int] = Counter()
-    for encoding in counter.encode_batch_fast(lines, add_special_tokens=False):
-        counts.update(encoding.ids)
+    for chunk in _chunks(lines):
+        for encoding in counter.encode_batch_fast(chunk, add_special_tokens=False):
+            counts.update(encoding.ids)
     return {word: counts[token] for word, token in counter.get_vocab().items() if token in counts}
 
 
@@ -254,7 +296,7 @@ def _word_pipeline() -> rust.Tokenizer:
     return backend
 
 
-def _train_words(backend: rust.Tokenizer, lines: Sequence[str], size: int, min_frequency: int) -> rust.Tokenizer:
+def _train_words(backend: rust.Tokenizer, lines: Iterable[str], size: int, min_frequency: int) -> rust.Tokenizer:
     trainer = trainers.WordLevelTrainer(
         vocab_size=size, min_frequency=min_frequency, special_tokens=list(SYMBOL_PIECES), show_progress=False
     )
@@ -269,15 +311,53 @@ def _without_special_tokens(backend: rust.Tokenizer) -> rust.Tokenizer:
     return rust.Tokenizer.from_str(json.dumps(document))
 
 
-def _alphabet(lines: Sequence[str], limit: int) -> list[str]:
+def _alphabet(lines: Iterable[str], limit: int) -> list[str]:
     """The most frequent characters as the subword pipeline sees them."""
     frequencies = np.zeros(sys.maxunicode + 1, dtype=np.int64)
-    for start in range(0, len(lines), 10_000):
-        chunk = " ".join(["", *lines[start : start + 10_000]])  # each line gets its space in front
-        codes = np.frombuffer(chunk.encode("utf-32-le"), dtype=np.uint32)
+    for chunk in _chunks(lines):
+        text = " ".join(["", *chunk])  # each line gets its space in front
+        codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         frequencies += np.bincount(codes, minlength=len(frequencies))
     order = np.argsort(-frequencies, kind="stable")[: min(limit, np.count_nonzero(frequencies))]
     return [ESCAPES.get(character, character) for character in map(chr, sorted(order.tolist()))]
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+    iterator = iter(lines)
+    while chunk := list(islice(iterator, CHUNK_LINES)):
+        yield chunk
+
+
+class Lines:
+    """Texts as a tokenizer sees them, normalised and without the empty ones, as often as they are asked for."""
+
+    def __init__(self, texts: Iterable[str], normalization: Normalization) -> None:
+        self._texts = repeatable(texts)
+        self._normalization = normalization
+
+    def __iter__(self) -> Iterator[str]:
+        return (line for text in self._texts if (line := normalize(text, self._normalization)))
+
+
+class Texts:
+    """The texts of pairs, as often as they are asked for: of one side, or of both in turn."""
+
+    def __init__(self, pairs: Iterable[Pair], sides: tuple[int, ...]) -> None:
+        self._pairs = repeatable(pairs)
+        self._sides = sides
+
+    def __iter__(self) -> Iterator[str]:
+        return (pair[side] for pair in self._pairs for side in self._sides)
+
+
+T = TypeVar("T")
+
+
+def repeatable(items: Iterable[T]) -> Iterable[T]:
+    """The same, unless it could be gone through only once."""
+    if iter(items) is items:
+        raise TypeError("these items are gone through several times: give a list, not an iterator")
+    return items
 
 
 class Tokenizers(NamedTuple):
@@ -288,18 +368,46 @@ class Tokenizers(NamedTuple):
 
 
 def train_tokenizers(pairs: Iterable[Pair], config: DataConfig) -> Tokenizers:
-    """Learn the vocabularies that the settings ask for."""
-    pairs = list(pairs)
+    """Learn the vocabularies that the settings ask for; the pairs are gone through several times and never held."""
 
-    def train(kind: TokenizerKind, size: int, texts: Iterator[str]) -> Tokenizer:
+    def train(kind: TokenizerKind, size: int, *sides: int) -> Tokenizer:
+        texts = Texts(pairs, sides)
         return Tokenizer.train(
             kind, texts, size=size, min_frequency=config.min_frequency, normalization=config.normalization
         )
 
     if config.shares_vocabulary:
-        joint = train(config.tokenizer, config.vocabulary, chain.from_iterable(pairs))
+        joint = train(config.tokenizer, config.vocabulary, 0, 1)
         return Tokenizers(joint, joint)
     return Tokenizers(
-        source=train(config.tokenizer, config.vocabulary, (pair.source for pair in pairs)),
-        target=train(config.target_kind, config.target_size, (pair.target for pair in pairs)),
+        source=train(config.tokenizer, config.vocabulary, 0),
+        target=train(config.target_kind, config.target_size, 1),
     )
+
+
+JOINT, SOURCE, TARGET = "tokenizer.json", "tokenizer.source.json", "tokenizer.target.json"
+
+
+def save_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
+    """One file for a joint vocabulary, two for separate ones."""
+    if tokenizers.source is tokenizers.target:
+        tokenizers.source.save(folder / JOINT)
+    else:
+        tokenizers.source.save(folder / SOURCE)
+        tokenizers.target.save(folder / TARGET)
+
+
+def load_tokenizers(folder: Path) -> Tokenizers:
+    """What `save_tokenizers` wrote; a joint vocabulary is one object for both sides."""
+    if (folder / JOINT).is_file():
+        joint = Tokenizer.load(folder / JOINT)
+        return Tokenizers(joint, joint)
+    return Tokenizers(Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET))
+
+
+def tokenizers_digest(tokenizers: Tokenizers) -> str:
+    """A hash of everything in the tokenizers."""
+    digest = hashlib.sha256(b"joint" if tokenizers.source is tokenizers.target else b"separate")
+    for tokenizer in tokenizers:
+        digest.update(tokenizer.document().encode("utf-8"))
+    return digest.hexdigest()

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 LONGEST_PIECE = 16
@@ -268,5 +267,7 @@ def worth_keeping(spans: Spans, pieces: Pieces, goal: int) -> NDArray[np.bool_]:
 
 def digamma(values: Floats) -> Floats:
     """The derivative of log gamma: with it, EM favours few pieces (Liang and Klein 2007)."""
+    import torch  # here, because those who only tokenise need nothing of it
+
     result: Floats = torch.digamma(torch.from_numpy(values)).numpy()
     return result

@@ -14,9 +14,9 @@ LengthPenalty = Literal["gnmt", "plain", "none"]
 class DecodingConfig(Config):
     """How a model's probabilities become an output."""
 
-    beam: int = Field(default=5, ge=1)
+    beam: int = Field(default=5, ge=1, le=10_000)
     """How many hypotheses live side by side; 1 is greedy search. Sampling does not use it."""
-    nbest: int = Field(default=1, ge=1)
+    nbest: int = Field(default=1, ge=1, le=10_000)
     """How many hypotheses to return for each input, best first; with `sample`, how many independent samples to draw."""
 
     length_penalty: LengthPenalty = "gnmt"
@@ -37,13 +37,13 @@ class DecodingConfig(Config):
     seed: int = Field(default=0, ge=0, lt=2**64)
     """Sampling only: the same seed draws the same output for the same input, whatever the batch."""
 
-    min_length: int = Field(default=0, ge=0)
+    min_length: int = Field(default=0, ge=0, le=1_000_000)
     """The fewest tokens of an output, its end not counted."""
-    max_length: int = Field(default=0, ge=0)
+    max_length: int = Field(default=0, ge=0, le=1_000_000)
     """The most symbols of an output, its end counted; one that goes on is cut off there. 0: from the input's length."""
-    max_length_factor: float = Field(default=2.0, ge=0, allow_inf_nan=False)
+    max_length_factor: float = Field(default=2.0, ge=0, le=1000, allow_inf_nan=False)
     """With `max_length` 0: symbols allowed for each position of the input."""
-    max_length_offset: int = Field(default=10, ge=1)
+    max_length_offset: int = Field(default=10, ge=1, le=1_000_000)
     """With `max_length` 0: symbols allowed on top of those."""
 
     allow_unknown: bool = False

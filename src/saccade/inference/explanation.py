@@ -36,8 +36,8 @@ class Explanation:
 
 
 def alignment_of(attention: Sequence[Attention]) -> Tensor:
-    """The mean over heads and layers of the cross-attention of a batch of one: (T, S)."""
+    """The mean over all heads of all layers of the cross-attention of a batch of one: (T, S)."""
     crosses = [record.weights for record in attention if record.kind == "cross"]
     if not crosses:
         raise SaccadeError("this model has no cross-attention, so there is no alignment to show")
-    return torch.stack(crosses).mean((0, 2))[0]
+    return torch.cat(crosses, dim=1).mean(1)[0]  # an ensemble's layers may differ in their number of heads

@@ -12,15 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from saccade.checkpoint import ModelFolder, load_model_folder
+from saccade.checkpoint import GENERATION, ModelFolder, find_model_folder, load_model_folder
 from saccade.config import build, merge
 from saccade.data.text import normalize
-from saccade.data.tokenizer import Tokenizers
+from saccade.data.tokenizer import Tokenizer, Tokenizers
 from saccade.decoding.config import DecodingConfig
+from saccade.decoding.ensemble import Ensemble, Mean, shares_of
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
 from saccade.decoding.search import search
 from saccade.errors import SaccadeError
+from saccade.inference.agreement import check_same_target, same_reading
 from saccade.inference.device import choose_device
 from saccade.inference.explanation import Explanation, alignment_of
 from saccade.interface import Source, Translates
@@ -62,16 +64,28 @@ class ScoredPair:
     count: int  # tokens, the end included
 
 
+Reading = tuple[list[int], ...]
+"""The ids of one source text; several for an ensemble whose members read it in different pieces, one a member."""
+
+
 class Translator:
     """A model with its tokenizers and decoding defaults."""
 
     def __init__(
-        self, model: Translates, tokenizers: Tokenizers, decoding: DecodingConfig, device: torch.device | str = "cpu"
+        self,
+        model: Translates,
+        tokenizers: Tokenizers,
+        decoding: DecodingConfig,
+        device: torch.device | str = "cpu",
+        *,
+        source_tokenizers: Sequence[Tokenizer] = (),
     ) -> None:
+        """`source_tokenizers` are those of an ensemble's members, if they differ; else `tokenizers.source` reads."""
         self.model = model
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.device = torch.device(device)
+        self.source_tokenizers = tuple(source_tokenizers) or (tokenizers.source,)
 
     @property
     def symbols(self) -> Symbols:
@@ -120,12 +134,12 @@ class Translator:
         self, texts: Sequence[str], settings: DecodingConfig, prefixes: Sequence[str] | None = None, first: int = 0
     ) -> list[Translation]:
         """Translate texts in batches of like length; `first` is the place of the first one in the user's input."""
-        sources = self.tokenizers.source.encode_batch(texts)
+        sources = self.read(texts)
         forced = self.tokenizers.target.encode_batch(prefixes) if prefixes is not None else [[]] * len(texts)
         found: dict[int, list[Hypothesis]] = {}
-        for rows in length_batches([len(source) for source in sources], settings.batch_tokens):
+        for rows in length_batches([longest(source) for source in sources], settings.batch_tokens):
             with torch.inference_mode():
-                memory = self.model.encode(self.source_batch([sources[row] for row in rows]))
+                memory = self.model.encode(self.source_of([sources[row] for row in rows]))
             hypotheses = search(
                 self.model,
                 memory,
@@ -157,13 +171,13 @@ class Translator:
         """The log-probability of each target given its source, by forced decoding."""
         if len(sources) != len(targets):
             raise SaccadeError(f"{len(sources)} sources and {len(targets)} targets", do="give one target a source")
-        source_ids = self.tokenizers.source.encode_batch(sources)
+        source_ids = self.read(sources)
         target_ids = self.tokenizers.target.encode_batch(targets)
-        lengths = [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
+        lengths = [max(longest(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
         scored: dict[int, ScoredPair] = {}
         for rows in length_batches(lengths, self.decoding.batch_tokens):
             with torch.inference_mode():
-                memory = self.model.encode(self.source_batch([source_ids[row] for row in rows]))
+                memory = self.model.encode(self.source_of([source_ids[row] for row in rows]))
                 ended = [torch.tensor([*target_ids[row], self.symbols.end]) for row in rows]
                 padded = pad_sequence(ended, batch_first=True, padding_value=self.symbols.pad).to(self.device)
                 scores = score(self.model, memory, padded, self.symbols)
@@ -174,6 +188,7 @@ class Translator:
     @torch.inference_mode()
     def explain(self, text: str, target: str | Sequence[int] | None = None, **decoding: Any) -> Explanation:
         """Where the model looks while it writes its own output, or a given target (a text, or the ids of one)."""
+        self.check_explainable()
         encoding = self.tokenizers.source.encode(text)
         if not encoding.ids:
             raise SaccadeError("there is nothing to look at in an empty text", do="give a sentence")
@@ -196,14 +211,46 @@ class Translator:
             alignment=alignment_of(attention),
         )
 
+    def check_explainable(self) -> None:
+        """Refuse an ensemble whose members do not read the same pieces: their attention has no common columns."""
+        if len(self.source_tokenizers) > 1:
+            raise SaccadeError(
+                "the models of this ensemble read the source in different pieces, so there is no alignment of all",
+                do="explain one of them, or name models with one source tokenizer",
+            )
+
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        """The ids of each text, as every source tokenizer reads it."""
+        return list(zip(*(tokenizer.encode_batch(texts) for tokenizer in self.source_tokenizers), strict=True))
+
+    def source_of(self, readings: Sequence[Reading]) -> Source:
+        """Texts that were read as what the model encodes: one padded source, or one a member of an ensemble."""
+        return source_from(readings, self.source_tokenizers, self.device)
+
     def source_batch(self, sequences: Sequence[Sequence[int]]) -> Source:
-        """Id sequences, each ended by the end symbol, as one padded source."""
-        symbols = self.tokenizers.source.symbols
-        rows = [torch.tensor([*ids, symbols.end]) for ids in sequences]
-        values = pad_sequence(rows, batch_first=True, padding_value=symbols.pad).to(self.device)
-        lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        mask: Tensor = torch.arange(values.size(1), device=self.device) < lengths[:, None]
-        return Source(values, mask)
+        """Id sequences of the one source tokenizer, each ended by the end symbol, as one padded source."""
+        return self.source_of([(list(ids),) for ids in sequences])
+
+
+def longest(reading: Reading) -> int:
+    """How many ids a text has, by the tokenizer that makes most of it."""
+    return max(map(len, reading))
+
+
+def source_from(readings: Sequence[Reading], tokenizers: Sequence[Tokenizer], device: torch.device) -> Source:
+    """One padded source of what one tokenizer read; a tuple of sources where there are several tokenizers."""
+    columns = zip(tokenizers, zip(*readings, strict=True), strict=True)
+    sources = tuple(padded_source(column, tokenizer.symbols, device) for tokenizer, column in columns)
+    return sources[0] if len(sources) == 1 else Source(sources, sources[0].mask)
+
+
+def padded_source(sequences: Sequence[Sequence[int]], symbols: Symbols, device: torch.device) -> Source:
+    """Id sequences, each ended by the end symbol, as one padded source."""
+    rows = [torch.tensor([*ids, symbols.end]) for ids in sequences]
+    values = pad_sequence(rows, batch_first=True, padding_value=symbols.pad).to(device)
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    mask: Tensor = torch.arange(values.size(1), device=device) < lengths[:, None]
+    return Source(values, mask)
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
@@ -219,13 +266,46 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
         yield batch
 
 
-def load(path: str | Path, device: str = "auto") -> Translator:
-    """A translator from a run directory or a model folder, on the fastest device there is."""
+def load(
+    path: str | Path | Sequence[str | Path],
+    device: str = "auto",
+    *,
+    mean: Mean = "arithmetic",
+    weights: Sequence[float] | None = None,
+) -> Translator:
+    """A translator from a run directory or a model folder, on the fastest device there is.
+
+    Several paths are an ensemble: the models decode together, by the `mean` of their probabilities, with `weights` if
+    they should not count alike. Decoding defaults are those of the first.
+    """
     place = choose_device(device)
-    return translator_from(load_model_folder(Path(path), place), place, where=str(path))
+    paths = [path] if isinstance(path, str | Path) else list(path)
+    shares_of(weights, len(paths))  # refused before the models are read
+    folders = [find_model_folder(Path(name)) for name in paths]
+    translators = [translator_from(load_model_folder(folder, place), place, where=str(folder)) for folder in folders]
+    if len(translators) == 1:
+        return translators[0]
+    return together(translators, [str(name) for name in paths], mean=mean, weights=weights)
 
 
 def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:
     """A translator from a model folder in memory."""
-    decoding = build(DecodingConfig, folder.generation, where=f"{where}: generation.json")
+    decoding = build(DecodingConfig, folder.generation, where=str(Path(where) / GENERATION))
     return Translator(folder.model, folder.tokenizers, decoding, device)
+
+
+def together(
+    translators: Sequence[Translator],
+    names: Sequence[str],
+    *,
+    mean: Mean = "arithmetic",
+    weights: Sequence[float] | None = None,
+) -> Translator:
+    """Several translators as one, with the decoding defaults of the first; `names` are for errors."""
+    first = translators[0]
+    check_same_target([translator.tokenizers.target for translator in translators], names)
+    readers = [translator.tokenizers.source for translator in translators]
+    source_tokenizers = readers[:1] if same_reading(readers) else readers
+    example = source_from([([],) * len(source_tokenizers)], source_tokenizers, first.device)
+    ensemble = Ensemble([translator.model for translator in translators], example, mean=mean, weights=weights)
+    return Translator(ensemble, first.tokenizers, first.decoding, first.device, source_tokenizers=source_tokenizers)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
+
+from torch import nn
 
 from saccade.config import build, merge
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.interface import VocabularySizes
 from saccade.models.family import Family, ModelConfig
+from saccade.models.outline import MOST_TENSORS, check_memory, outline, unfilled
+from saccade.untrusted import shown
 
 FAMILIES = {
     "transformer": "saccade.models.transformer",
@@ -23,11 +28,27 @@ class Choice(NamedTuple):
     config: ModelConfig
 
     def build(self, sizes: VocabularySizes) -> Any:
-        """The model with fresh weights."""
+        """The model with fresh weights, if this machine can hold them."""
+        self.outline(sizes)
+        return self.make(sizes)
+
+    def make(self, sizes: VocabularySizes) -> Any:
+        """The model with fresh weights, for settings whose outline was looked at."""
+        return load_family(self.family).model(self.config, sizes)
+
+    def make_unfilled(self, sizes: VocabularySizes) -> Any:
+        """The model with whatever numbers were in memory as its weights, for somebody who will put all of them in."""
+        with unfilled():
+            return self.make(sizes)
+
+    def outline(self, sizes: VocabularySizes, most: int = MOST_TENSORS) -> nn.Module:
+        """The model without memory for its weights: its names and shapes, once it is clear that it can be built."""
         try:
-            return load_family(self.family).model(self.config, sizes)
+            found = outline(partial(self.make, sizes), most)
+            check_memory(found)
         except ValueError as error:
-            raise SaccadeError(str(error), where="model") from None
+            raise SaccadeError(str(error), where="model", do="change its settings, or its vocabulary") from None
+        return found
 
     def dump(self) -> dict[str, Any]:
         """Plain data that `choose` turns back into this choice."""
@@ -49,19 +70,25 @@ def presets() -> dict[str, Choice]:
 
 def choose(values: Mapping[str, Any], *, where: str = "model") -> Choice:
     """The choice in `{preset: transformer-tiny, dropout: 0.3}` or `{family: transformer, width: 64, …}`."""
+    if not isinstance(values, Mapping):
+        raise SaccadeError(f"the model cannot be {shown(values)}", where=where, do="give a preset or a family")
     changes = dict(values)
     preset = changes.pop("preset", None)
     family = changes.pop("family", None)
     base: dict[str, Any] = {}
     if preset is not None:
         known = presets()
-        if preset not in known:
-            raise SaccadeError(f"unknown preset '{preset}'", where=where, do=did_you_mean(str(preset), known))
+        if not isinstance(preset, str) or preset not in known:
+            advice = did_you_mean(shown(preset).strip("'"), known)
+            raise SaccadeError(f"unknown preset {shown(preset)}", where=where, do=advice)
         if family is not None:  # a full family config would silently win over the preset
             raise SaccadeError(
-                f"both preset '{preset}' and family '{family}' are given", where=where, do="give one of the two"
+                f"both preset '{preset}' and family {shown(family)} are given", where=where, do="give one of the two"
             )
         family, base = known[preset].family, known[preset].config.model_dump()
     if family is None:
         raise SaccadeError("no model is named", where=where, do="give --preset; `saccade models` lists them")
-    return Choice(family, build(load_family(str(family)).config, merge(base, changes), where=where))
+    if not isinstance(family, str) or family not in FAMILIES:
+        name = shown(family)
+        raise SaccadeError(f"unknown model family {name}", where=where, do=did_you_mean(name.strip("'"), FAMILIES))
+    return Choice(family, build(load_family(family).config, merge(base, changes), where=where))

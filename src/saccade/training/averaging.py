@@ -20,7 +20,7 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
     kinds: dict[str, torch.dtype] = {}
     for folder in folders:
-        verify(folder)
+        verify(folder, WEIGHTS)
         tensors = load_tensors(folder / WEIGHTS)
         if sums and tensors.keys() != sums.keys():
             raise damaged(folder / WEIGHTS, "holds other tensors than the first: they are not of one model")

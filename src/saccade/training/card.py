@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from saccade.models.registry import Choice, load_family
 from saccade.training.config import RunConfig
 from saccade.training.loop import Progress
@@ -22,7 +24,10 @@ def model_card(
         "",
         "| | |",
         "|---|---|",
-        f"| training data | `{data.source}`" + (f" to `{data.target}` |" if data.target else " |"),
+        *(
+            f"| training data | `{source}`" + (f" to `{target}` |" if target else " |")
+            for source, target in zip_longest(data.source, data.target)
+        ),
         f"| tokens | {data.tokenizer}"
         + (f" to {data.target_kind}" if data.target_kind != data.tokenizer else "")
         + " |",

@@ -113,19 +113,21 @@ def read_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
         for key in ("source", "target", "valid_source", "valid_target"):
             if isinstance(data.get(key), str):
                 data[key] = str(root / data[key])
+            elif isinstance(data.get(key), list):  # anything but texts in it is refused when the config is built
+                data[key] = [str(root / path) if isinstance(path, str) else path for path in data[key]]
     return run_config(merge(values, overrides or {}), where=str(path))
 
 
 def run_config(values: Mapping[str, Any], *, where: str) -> RunConfig:
     """A complete run config from plain data: the model's settings are resolved and checked too."""
     config = build(RunConfig, values, where=where)
-    choice = config.choice()
+    choice = choose(config.model, where=f"{where}, model")
     return config.model_copy(update={"model": choice.dump()})
 
 
 def check_complete(config: RunConfig) -> None:
     """Refuse a run that lacks its data or its place."""
-    if config.data.source is None:
+    if not config.data.source:
         raise SaccadeError("no training data is named", do="give --source and --target, or a recipe")
     if config.output is None:
         raise SaccadeError("no run directory is named", do="give --output runs/NAME")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from saccade.config import Config, write_yaml
 from saccade.errors import SaccadeError
-from saccade.folder import write_json
+from saccade.folder import partial, recover, write_json
 from saccade.version import __version__
 
 
@@ -35,6 +36,21 @@ class RunDirectory:
     def metrics(self) -> Path:
         """One row a logged step."""
         return self.path / "metrics.csv"
+
+    @property
+    def timing(self) -> Path:
+        """What depends on the clock: seconds and speed, one row a logged step."""
+        return self.path / "timing.csv"
+
+    @property
+    def tokenizers(self) -> Path:
+        """The vocabularies, so that a resumed run need not learn them again."""
+        return self.path / "tokenizers"
+
+    @property
+    def data(self) -> Path:
+        """What was found in the data, and a digest that tells whether it is still the same."""
+        return self.path / "data.json"
 
     @property
     def curves(self) -> Path:
@@ -68,23 +84,34 @@ class RunDirectory:
 
 
 def create(path: Path, config: Config) -> RunDirectory:
-    """A new run directory; one that holds anything is never touched."""
+    """A new run directory, which appears with its config in it or not at all; what is there already is not touched."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise SaccadeError(
             "already exists and is not empty",
             where=str(path),
             do=f"choose another --output, or continue it: saccade train --resume {path}",
         )
-    directory = RunDirectory(path)
+    place = partial(path)
     try:
-        directory.samples.mkdir(parents=True, exist_ok=True)
-        write_yaml(config, directory.config)
-        write_json(path / "env.json", environment())
+        place.parent.mkdir(parents=True, exist_ok=True)
+        recover(path)
+        RunDirectory(place).samples.mkdir(parents=True)
+        write_yaml(config, RunDirectory(place).config)
+        write_json(place / "env.json", environment())
+        place.rename(path)
     except OSError as error:
+        shutil.rmtree(place, ignore_errors=True)
         raise SaccadeError(
             f"cannot be written: {error.strerror}", where=str(path), do="choose another --output"
         ) from None
-    return directory
+    return RunDirectory(path)
+
+
+def rewrite_config(directory: RunDirectory, config: Config) -> None:
+    """Keep changed settings of a run."""
+    place = partial(directory.config)
+    write_yaml(config, place)
+    place.replace(directory.config)
 
 
 def environment() -> dict[str, str | int]:

@@ -10,14 +10,15 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from saccade.data.batches import Batch, collate, plan_epoch
-from saccade.data.corpus import Corpus
+from saccade.data.batches import Batch, collate
+from saccade.data.order import Order, Place
 from saccade.distributed.group import ALONE, Group
 from saccade.errors import SaccadeError
 from saccade.symbols import Symbols
@@ -30,15 +31,15 @@ class Progress:
     """Where a run stands; plain data that a checkpoint keeps."""
 
     step: int = 0
-    epoch: int = 0
-    batch: int = 0  # the next batch of this epoch's plan
-    seconds: float = 0.0  # spent in training and validation
+    place: Place = field(default_factory=Place)  # of the next batch
+    seconds: float = 0.0  # spent in training and validation; the one thing here that depends on the clock
     source_tokens: int = 0
     target_tokens: int = 0
     flops: float = 0.0
     best: float | None = None  # the best criterion so far
     best_step: int = 0
     stale: int = 0  # validations since then
+    recent: list[dict[str, float]] = field(default_factory=list)  # losses since the last line of the log
 
 
 @dataclass(frozen=True)
@@ -129,12 +130,11 @@ class Loop:
         model: nn.Module,
         objective: Objective,
         optimizer: torch.optim.Optimizer,
-        corpus: Corpus,
+        order: Order,
         *,
         symbols: Symbols,
         rate: Callable[[int], float],
         seed: int,
-        batch_tokens: int,
         accumulate: int = 1,
         clip_norm: float = 0.0,
         device: torch.device | str = "cpu",
@@ -145,11 +145,10 @@ class Loop:
         self.model = model
         self.objective = objective
         self.optimizer = optimizer
-        self.corpus = corpus
+        self.order = order
         self.symbols = symbols
         self.rate = rate
         self.seed = seed
-        self.batch_tokens = batch_tokens
         self.accumulate = accumulate
         self.clip_norm = clip_norm
         self.device = torch.device(device)
@@ -160,20 +159,13 @@ class Loop:
     def updates(self) -> Iterator[Update]:
         """Update after update, epoch after epoch, from where `progress` stands; without end."""
         while True:
-            plan = self.plan(self.progress.epoch)
-            for first in range(self.progress.batch, len(plan), self.accumulate):
-                rows = plan[first : first + self.accumulate]
-                update = self.update([collate(self.corpus, row, self.symbols) for row in rows])
-                self.progress.batch = first + len(rows)
-                if self.progress.batch == len(plan):
-                    self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
+            rest = self.order.rest_of_epoch(self.progress.place)
+            while planned := list(islice(rest, self.accumulate)):  # the last update of an epoch may have fewer batches
+                batches = [collate(self.order.corpus, one.rows, self.symbols) for one in planned]
+                self.order.corpus.release()
+                update = self.update(batches)
+                self.progress.place = planned[-1].following
                 yield update
-            if self.progress.batch:  # nothing was left of this epoch
-                self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
-
-    def plan(self, epoch: int) -> Sequence[Any]:
-        """The batches of an epoch, as rows of the corpus."""
-        return plan_epoch(self.corpus, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch).batches
 
     def update(self, batches: Sequence[Batch]) -> Update:
         """One step of the optimizer on some batches."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,40 +14,36 @@ from typing import Any
 
 import torch
 
-from saccade.checkpoint import (
-    WEIGHTS,
-    ModelFolder,
-    load_weights,
-    put_weights,
-    save_model_folder,
-    save_tokenizers,
-    vocabulary_sizes,
-)
-from saccade.config import merge, read_yaml, write_yaml
-from saccade.data.batches import collate, plan_epoch
+from saccade.checkpoint import save_tokenizers, vocabulary_sizes
+from saccade.config import merge, read_yaml
+from saccade.data.batches import collate
+from saccade.data.order import Order, Place
 from saccade.distributed.group import Group, join, local_rank
 from saccade.errors import SaccadeError
 from saccade.evaluation.scores import find_metric
+from saccade.folder import read_json, replace_file, whole_folder
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
 from saccade.models.registry import Choice
-from saccade.training.allocator import keep_memory
-from saccade.training.averaging import average_weights
-from saccade.training.card import model_card
-from saccade.training.config import RunConfig, TrainingConfig, check_complete, run_config
+from saccade.training.config import RunConfig, check_complete, run_config
 from saccade.training.data import check_lengths, fit_length_limit, load_data
-from saccade.training.directory import RunDirectory, create
+from saccade.training.directory import RunDirectory, create, rewrite_config
+from saccade.training.exactness import arithmetic, check_resumable, environment_changes, shaping_changes
 from saccade.training.flops import FlopRate
+from saccade.training.forecast import forecast
 from saccade.training.interruption import Interruption
+from saccade.training.limits import last_epoch, planned_updates
+from saccade.training.lock import run_lock
 from saccade.training.loop import Loop, NotFiniteError
+from saccade.training.machine import autocast_for, check_disk, choose_precision, disk_needed, prepare_machine
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizer import make_optimizer
+from saccade.training.saving import Saver
 from saccade.training.schedule import learning_rate, paper_peak
-from saccade.training.state import checkpoints, load_checkpoint, prune, save_checkpoint
-from saccade.training.tracking import RunTracker, SilentTracker, Tracker, drop_rows_after, person_time
-from saccade.training.validation import Validation, validate
-
-DEFAULT_EPOCHS = 30
+from saccade.training.selection import Selection
+from saccade.training.state import State, Whole, checkpoints, load_checkpoint, newest_whole, set_aside, step_of
+from saccade.training.tracking import RunTracker, SilentTracker, Tracker, person_time
+from saccade.training.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -69,14 +65,12 @@ def train(config: RunConfig) -> RunResult:
     group = join(device)
     assert config.output is not None
     directory = create(Path(config.output), config) if group.rank == 0 else RunDirectory(Path(config.output))
-    return Run(config, directory, device, group).go()
-
-
-KEPT_ON_RESUME = ("seed", "accumulate", "metrics", "criterion")
+    with lock(directory, group):
+        return Run(config, directory, device, group).go()
 
 
 def resume(path: Path, overrides: dict[str, Any] | None = None) -> RunResult:
-    """Go on with a run from its newest checkpoint; limits and the like may change, data and model may not."""
+    """Go on with a run from its newest whole checkpoint; limits and the like may change, data and model may not."""
     directory = RunDirectory(Path(path))
     if not directory.config.is_file():
         raise SaccadeError("is no run directory", where=str(path), do="name the --output of an earlier run")
@@ -88,29 +82,27 @@ def resume(path: Path, overrides: dict[str, Any] | None = None) -> RunResult:
     device = check(config)
     prepare_machine(config.training)
     group = join(device)
-    if group.rank == 0 and config != before:
-        write_yaml(config, directory.config)
-    return Run(config, directory, device, group, resumed=True).go()
+    with lock(directory, group):
+        if group.rank == 0 and config != before:
+            rewrite_config(directory, config)
+        return Run(config, directory, device, group, resumed=True, changes=shaping_changes(before, config)).go()
 
 
-def check_resumable(before: RunConfig, after: RunConfig) -> None:
-    """Refuse changes under which the rest of a run would not be the rest of that run."""
-    changed = [name for name in ("model", "data") if getattr(before, name) != getattr(after, name)]
-    changed += [
-        f"training.{name}" for name in KEPT_ON_RESUME if getattr(before.training, name) != getattr(after.training, name)
-    ]
-    if changed:
-        raise SaccadeError(
-            f"a resumed run keeps its {', '.join(changed)}",
-            do="leave these settings as they were, or start a new run with another --output",
-        )
+def lock(directory: RunDirectory, group: Group) -> contextlib.AbstractContextManager[None]:
+    """The first process holds the run for all of its group."""
+    return run_lock(directory.path) if group.rank == 0 else contextlib.nullcontext()
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
     """The same run with data paths that stay true wherever its config is read again."""
-    paths = config.data.model_dump(include={"source", "target", "valid_source", "valid_target"})
-    absolute = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
-    return config.model_copy(update={"data": config.data.model_copy(update=absolute)})
+    data = config.data
+    absolute: dict[str, Any] = {
+        name: tuple(str(Path(path).absolute()) for path in getattr(data, name)) for name in ("source", "target")
+    }
+    for name in ("valid_source", "valid_target"):
+        path = getattr(data, name)
+        absolute[name] = None if path is None else str(Path(path).absolute())
+    return config.model_copy(update={"data": data.model_copy(update=absolute)})
 
 
 def check(config: RunConfig) -> torch.device:
@@ -119,19 +111,6 @@ def check(config: RunConfig) -> torch.device:
     for name in config.training.metrics:
         find_metric(name)
     return choose_device(config.training.device, local_rank())
-
-
-def prepare_machine(config: TrainingConfig) -> None:
-    """Settings of the process that make training faster and change no result."""
-    keep_memory()
-    if config.threads:
-        torch.set_num_threads(config.threads)
-
-
-def autocast_for(device: torch.device, precision: str) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """bf16 where the device has hardware for it; the CPU is faster in float32."""
-    wanted = precision == "bf16" or (precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported())
-    return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else contextlib.nullcontext
 
 
 class Run:
@@ -145,17 +124,20 @@ class Run:
         group: Group,
         *,
         resumed: bool = False,
+        changes: Sequence[str] = (),
     ) -> None:
         self.config = config
         self.directory = directory
         self.group = group
         self.training = config.training
         self.resumed = resumed
+        self.changes = changes  # settings that make the rest another one than it would have been
         self.device = device
+        self.precision = choose_precision(device, self.training.precision)
+        self.environment = arithmetic(device, group.size, self.precision)
         self.tracker: Tracker = SilentTracker()
         if group.rank == 0:
             self.tracker = RunTracker(directory, metrics=self.training.metrics, log_every=self.training.log_every)
-        self.best: Validation | None = None
 
     def go(self) -> RunResult:
         """Do everything; whatever happens, say where the run lies."""
@@ -168,15 +150,16 @@ class Run:
                 shutil.rmtree(self.directory.path, ignore_errors=True)
             raise
         try:
-            interrupted = self.learn()
-            self.finish(whole=interrupted is None)
+            with self.saver:
+                interrupted = self.learn()
+                self.finish(whole=interrupted is None)
         except NotFiniteError as error:
             raise self.not_finite(error) from None
         finally:
             self.tracker.say(f"run directory: {self.directory.path}")
             self.tracker.close()
         progress = self.loop.progress
-        return RunResult(self.directory, progress.step, self.best, progress.seconds, interrupted)
+        return RunResult(self.directory, progress.step, self.selection.best.validation, progress.seconds, interrupted)
 
     def not_finite(self, error: NotFiniteError) -> SaccadeError:
         """The batch in words, and what is left to go on from."""
@@ -195,30 +178,54 @@ class Run:
 
     def prepare(self) -> None:
         """Data, model, optimizer, loop; from a checkpoint if the run is resumed."""
-        saved = self.directory.path / "tokenizers"
-        self.data = load_data(self.config.data, saved if self.resumed else None, self.tracker)
-        if self.group.rank == 0 and not self.resumed:  # a resumed run must not train them again
-            saved.mkdir()
-            save_tokenizers(saved, self.data.tokenizers)
+        for words in self.changes:
+            self.tracker.say(f"changed: {words}: from here on this is not the run that it would have been")
+        self.load_data()
         self.choice: Choice = self.config.choice()
         torch.manual_seed(self.training.seed)
         sizes = vocabulary_sizes(self.data.tokenizers)
         self.model: Any = self.choice.build(sizes).to(self.device)
-        self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        self.tracker.say(f"model: {self.choice.family}, {self.parameters:,} parameters, on {self.device}")
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        self.tracker.say(f"model: {self.choice.family}, {parameters:,} parameters, on {self.device}")
         self.objective = Likelihood(self.training.label_smoothing)
         optimizer = make_optimizer(self.model.parameters(), self.training)
-        plan = plan_epoch(self.data.train, batch_tokens=self.config.data.batch_tokens, seed=self.training.seed, epoch=0)
-        self.tracker.say(f"batches: {len(plan):,} an epoch, {plan.padding:.1%} padding")
-        self.total_steps = self.find_total(math.ceil(len(plan) / self.training.accumulate))
+        order = Order(
+            self.data.train,
+            batch_tokens=self.config.data.batch_tokens,
+            seed=self.training.seed,
+            weights=self.config.data.weights,
+            temperature=self.config.data.temperature,
+        )
+        self.tracker.say(f"batches: {order.batches_an_epoch:,} an epoch, {order.padding:.1%} padding")
+        self.total_steps = planned_updates(self.training, order.batches_an_epoch)
         check_lengths(self.model, self.data)
-        self.decoding = fit_length_limit(self.config.decoding, self.data.train)
+        if not self.resumed:
+            check_disk(self.directory.path, disk_needed(self.model, self.training))
+        autocast = autocast_for(self.device, self.precision)
+        expected = forecast(
+            self.model,
+            self.objective,
+            self.data.train.statistics,
+            batch_tokens=self.config.data.batch_tokens,
+            accumulate=self.training.accumulate,
+            device=self.device,
+            symbols=self.data.tokenizers.target.symbols,
+            sizes=sizes,
+            batches_an_epoch=order.batches_an_epoch,
+            total_steps=self.total_steps,
+            processes=self.group.size,
+            valid=self.data.valid.statistics if self.data.valid else None,
+            autocast=autocast,
+        )
+        for line in (*expected.lines(), *expected.attention()):
+            self.tracker.say(line)
+        decoding = fit_length_limit(self.config.decoding, self.data.train)
         peak = self.training.learning_rate or paper_peak(self.choice.config.width, self.training.warmup_steps)
         self.loop = Loop(
             self.model,
             self.objective,
             optimizer,
-            self.data.train,
+            order,
             symbols=self.data.tokenizers.target.symbols,
             rate=partial(
                 learning_rate,
@@ -228,41 +235,68 @@ class Run:
                 total=self.total_steps,
             ),
             seed=self.training.seed,
-            batch_tokens=self.config.data.batch_tokens,
             accumulate=self.training.accumulate,
             clip_norm=self.training.clip_norm,
             device=self.device,
             group=self.group,
-            autocast=autocast_for(self.device, self.training.precision),
+            autocast=autocast,
         )
-        batch = collate(self.data.train, plan.batches[0], self.loop.symbols).to(self.device)
+        first = next(order.rest_of_epoch(Place()))
+        batch = collate(self.data.train, first.rows, self.loop.symbols).to(self.device)
         self.flop_rate = FlopRate.measure(self.model, self.objective, batch)
+        logs = (self.directory.metrics, self.directory.timing)
+        self.saver = Saver(
+            self.directory.checkpoints,
+            keep=self.training.keep_checkpoints,
+            every=self.training.checkpoint_every,
+            logs=logs,
+        )
+        translator = Translator(self.model, self.data.tokenizers, decoding, self.device)
+        self.selection = Selection(
+            self.directory, self.config, self.choice, translator, self.objective, self.data.valid, self.tracker
+        )
         if self.resumed:
             self.restore()
-        self.translator = Translator(self.model, self.data.tokenizers, self.decoding, self.device)
+
+    def load_data(self) -> None:
+        """Read or find the data; a resumed run refuses other data than it began with."""
+        places = self.directory
+        kept = places.tokenizers if self.resumed and places.tokenizers.exists() else None
+        self.data = load_data(self.config.data, self.tracker, tokenizers_folder=kept, group=self.group)
+        if self.resumed and places.data.exists():
+            if read_json(places.data).get("digest") != self.data.digest:
+                raise SaccadeError(
+                    "the data is not what it was when the run began",
+                    where=", ".join(self.config.data.source),
+                    do="restore the files, or start a new run with another --output",
+                )
+        elif self.group.rank == 0:
+            with whole_folder(places.tokenizers) as folder:
+                save_tokenizers(folder, self.data.tokenizers)
+            found = {"digest": self.data.digest, "report": self.data.report.to_json()}
+            replace_file(places.data, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        for line in self.data.report.attention():
+            self.tracker.say(line)
 
     def restore(self) -> None:
-        """Continue from the newest checkpoint."""
-        kept = checkpoints(self.directory.checkpoints)
-        if not kept:
-            raise SaccadeError("holds no checkpoint", where=str(self.directory.path), do="start the run anew elsewhere")
-        self.loop.progress = load_checkpoint(kept[-1], self.model, self.loop.optimizer)
+        """Continue from the newest whole checkpoint, or from the beginning if there is none."""
+        found = newest_whole(self.directory.checkpoints) if self.group.rank == 0 else Whole(None, [])
+        for path, fault in found.damaged:
+            self.tracker.say(f"damaged checkpoint: {fault.where}: {fault.what}; kept as {set_aside(path)}")
+        step = int(self.group.totals([step_of(found.path) if found.path else 0])[0])
         if self.group.rank == 0:
-            drop_rows_after(self.directory.metrics, self.loop.progress.step)
-        self.tracker.say(f"resumed from {kept[-1]}")
-
-    def find_total(self, steps_an_epoch: int) -> int | None:
-        """The number of updates that the schedule counts on; epochs differ a little in their number of batches."""
-        epochs = self.max_epochs
-        limits = [self.training.max_steps, epochs * steps_an_epoch if epochs else None]
-        return min((limit for limit in limits if limit), default=None)
-
-    @property
-    def max_epochs(self) -> int | None:
-        """The most epochs, also where no limit is given at all."""
-        training = self.training
-        limited = training.max_steps or training.max_epochs or training.max_minutes
-        return training.max_epochs if limited else DEFAULT_EPOCHS
+            self.selection.recover()
+        if step == 0:
+            self.tracker.say("there is no whole checkpoint: the run begins again")
+            self.tracker.rewind(0, {})
+            return
+        path = self.directory.checkpoints / f"step-{step}"
+        state = load_checkpoint(path, self.model, self.loop.optimizer)
+        self.loop.progress = state.progress
+        self.tracker.rewind(step, state.logged)
+        self.tracker.say(f"resumed from {path}")
+        for words in environment_changes(state.environment, self.environment):
+            self.tracker.say(f"changed: {words}: from here on the last bits may differ from an uninterrupted run")
 
     def learn(self) -> str | None:
         """Update until a limit, early stopping or a signal; returns the signal's name."""
@@ -277,26 +311,27 @@ class Run:
                 progress.flops += self.flop_rate.per_token * update.target_tokens
                 progress.seconds = time.perf_counter() - began
                 self.tracker.update(update, progress, self.share_done())
-                reason = self.reason_to_stop(interruption)
-                ends = reason is not None and interruption.signal is None
-                if ends or update.step % training.validate_every == 0:
-                    self.judge()
+                if update.step % training.validate_every == 0:
+                    if self.group.rank == 0:
+                        self.selection.judge(progress)
                     progress.seconds = time.perf_counter() - began
-                    reason = reason or self.reason_to_stop(interruption)
+                reason = self.reason_to_stop(interruption)
                 if reason is not None or update.step % training.checkpoint_every == 0:
                     self.save()
+                self.saver.check()
             self.tracker.say(f"stopped after {progress.step:,} updates: {reason}")
         return interruption.name if interruption.signal is not None else None
 
     def reason_to_stop(self, interruption: Interruption) -> str | None:
         """Why the run ends here, if it does; all processes agree."""
         progress, training = self.loop.progress, self.training
+        epochs = last_epoch(training)
         reason = None
         if interruption.signal is not None:
             reason = f"{interruption.name}; go on with saccade train --resume {self.directory.path}"
         elif training.max_steps and progress.step >= training.max_steps:
             reason = "all steps are done"
-        elif self.max_epochs and progress.epoch >= self.max_epochs:
+        elif epochs and progress.place.epoch >= epochs:
             reason = "all epochs are done"
         elif training.max_minutes and progress.seconds >= 60 * training.max_minutes:
             reason = f"{training.max_minutes:g} minutes are over"
@@ -314,77 +349,20 @@ class Run:
             shares.append(progress.seconds / 60 / training.max_minutes)
         return min(1.0, max(shares)) if shares else None
 
-    def judge(self) -> None:
-        """Validate, and keep the model if it is the best so far."""
-        if self.data.valid is None or self.group.rank != 0:
-            return
-        found = self.validate()
-        progress = self.loop.progress
-        self.tracker.validation(progress.step, found)
-        value = found.value(self.training.criterion)
-        if progress.best is None or value < progress.best:
-            progress.best, progress.best_step, progress.stale = value, progress.step, 0
-            self.best = found
-            self.save_model(self.directory.best, found)
-        else:
-            progress.stale += 1
-
-    def validate(self) -> Validation:
-        """The model as it is now, on the validation data."""
-        assert self.data.valid is not None
-        return validate(
-            self.translator,
-            self.data.valid,
-            self.objective,
-            metrics=self.training.metrics,
-            batch_tokens=self.config.data.batch_tokens,
-            sentences=self.training.valid_sentences,
-            samples=self.training.samples,
-        )
-
     def save(self) -> None:
         """A checkpoint; older ones go when it is whole."""
         if self.group.rank == 0:
-            save_checkpoint(self.directory.checkpoints, self.model, self.loop.optimizer, self.loop.progress)
-            prune(self.directory.checkpoints, self.training.keep_checkpoints)
-
-    def save_model(self, path: Path, found: Validation | None, note: str = "") -> None:
-        """A complete model folder."""
-        card = model_card(self.config, self.choice, self.loop.progress, self.parameters, found, note)
-        generation = self.decoding.model_dump(mode="json")
-        save_model_folder(path, ModelFolder(self.model, self.choice, self.data.tokenizers, generation, card))
+            state = State(self.loop.progress, self.tracker.positions(), self.environment)
+            self.saver.save(self.model, self.loop.optimizer, state)
 
     def finish(self, *, whole: bool) -> None:
-        """Last model, averaged model (of a whole run only), and the account of the run."""
+        """The models, and the account of the run."""
         if self.group.rank != 0:
             return
         progress = self.loop.progress
-        self.save_model(self.directory.last, None)
-        if self.data.valid is None or not self.directory.best.exists():
-            self.save_model(self.directory.best, None)
-        if whole and self.training.average_last > 1:
-            self.consider_average()
+        self.saver.wait()
+        self.selection.finish(progress, whole=whole)
         self.tracker.say(
             f"trained {progress.step:,} updates, {progress.target_tokens:,} target tokens, "
             f"{progress.flops:.2e} FLOPs in {person_time(progress.seconds)}"
         )
-        if self.best:
-            self.tracker.say(f"best model: {self.directory.best}: {self.best}")
-
-    def consider_average(self) -> None:
-        """Average the last checkpoints; the average becomes the best model if validation says so."""
-        paths = checkpoints(self.directory.checkpoints)[-self.training.average_last :]
-        if len(paths) < 2:
-            return
-        put_weights(self.model, average_weights(paths), paths[0])
-        note = f"Weights are the average of {len(paths)} checkpoints, {paths[0].name} to {paths[-1].name}."
-        found = self.validate() if self.data.valid else None
-        self.tracker.say(f"average of the last {len(paths)} checkpoints: {found or 'not validated'}")
-        progress = self.loop.progress
-        value = found.value(self.training.criterion) if found else -math.inf
-        if progress.best is None or value < progress.best:
-            self.best = found
-            self.save_model(self.directory.best, found, note)
-            load_weights(self.model, paths[-1] / WEIGHTS)
-            progress.best = value if found else None
-            self.save()  # a run that is resumed must know what it has to beat

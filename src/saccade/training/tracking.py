@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +20,9 @@ from saccade.training.directory import RunDirectory
 from saccade.training.loop import Progress, Update
 from saccade.training.validation import Validation
 
-COLUMNS = ("step", "epoch", "loss", "nll", "learning_rate", "gradient_norm", "tokens_per_second", "seconds", "flops")
+COLUMNS = ("step", "epoch", "loss", "nll", "learning_rate", "gradient_norm", "flops")
+TIMING = ("step", "seconds", "tokens_per_second")  # apart from the metrics, which no clock may change
+PATIENCE = 10.0  # seconds between two lines about a long task where there is no terminal
 
 
 class Tracker(Protocol):
@@ -27,6 +30,18 @@ class Tracker(Protocol):
 
     def say(self, message: str) -> None:
         """Tell the user something."""
+        ...
+
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        """How far a long task before training is; `done` equal to `total` ends it."""
+        ...
+
+    def positions(self) -> dict[str, int]:
+        """How long each file of figures is; a checkpoint keeps this."""
+        ...
+
+    def rewind(self, step: int, positions: Mapping[str, int]) -> None:
+        """Forget the figures that were written after a checkpoint."""
         ...
 
     def update(self, update: Update, progress: Progress, share: float | None) -> None:
@@ -46,6 +61,16 @@ class SilentTracker:
     """For the processes that have nothing to say."""
 
     def say(self, message: str) -> None:
+        """Nothing."""
+
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        """Nothing."""
+
+    def positions(self) -> dict[str, int]:
+        """Nothing."""
+        return {}
+
+    def rewind(self, step: int, positions: Mapping[str, int]) -> None:
         """Nothing."""
 
     def update(self, update: Update, progress: Progress, share: float | None) -> None:
@@ -70,27 +95,57 @@ class RunTracker:
         self._speed = Speed()
         self._bar: Bar | None = None
         self._task: TaskID | None = None
-        self._tensorboard = tensorboard_writer(directory.tensorboard)
-        self._window: list[Update] = []
+        self._tensorboard: Any = None
+        self._first_step = 0
+        self._said = time.monotonic()
 
     def say(self, message: str) -> None:
         """One message to the user and to the log."""
         self.console.print(message, markup=False)
         print(f"{datetime.now():%H:%M:%S} {message}", file=self._log, flush=True)
 
+    def progress(self, what: str, done: int, total: int | None) -> None:
+        """A bar on a terminal, elsewhere a line now and then."""
+        if self.console.is_terminal:
+            self._draw_bar(f"{what}  {done:,}", done / total if total else None)
+            if done == total:
+                self._stop_bar()
+        elif time.monotonic() - self._said > PATIENCE:
+            self._said = time.monotonic()
+            self.say(f"{what}: {done:,}" + (f" of {total:,} ({done / total:.0%})" if total else ""))
+
+    def positions(self) -> dict[str, int]:
+        """How long each file of figures is; a checkpoint keeps this."""
+        return {path.name: path.stat().st_size for path in self.files() if path.exists()}
+
+    def files(self) -> tuple[Path, Path]:
+        """The files of figures."""
+        return self.directory.metrics, self.directory.timing
+
+    def rewind(self, step: int, positions: Mapping[str, int]) -> None:
+        """Forget the figures that were written after a checkpoint: the resumed run will write them again."""
+        self._first_step = step + 1
+        for path in self.files():
+            written = path.stat().st_size if path.exists() else 0
+            kept = positions.get(path.name, 0)
+            if written < kept:
+                self.say(f"{path}: is shorter than it was at step {step:,}: some of its rows are lost")
+            elif written > kept:
+                os.truncate(path, kept)
+
     def update(self, update: Update, progress: Progress, share: float | None) -> None:
         """Move the bar at every update, write a row and (without a terminal) a line every `log_every`."""
         self._speed.add(update.target_tokens)
-        self._window.append(update)
+        progress.recent.append({"loss": update.loss, **update.metrics})
         rate = self._speed.tokens_per_second()
-        self._move_bar(update, rate, share)
+        self._draw_bar(f"step {update.step:,}  loss {update.loss:.3f}  {rate:,.0f} tok/s", share)
         if update.step % self.log_every:
             return
-        means = {name: fmean(one.metrics[name] for one in self._window) for name in update.metrics}
-        loss = fmean(one.loss for one in self._window)
-        self._window.clear()
+        means = {name: fmean(one[name] for one in progress.recent) for name in progress.recent[-1]}
+        progress.recent.clear()
         left = f", {person_time(progress.seconds / share - progress.seconds)} left" if share else ""
-        line = f"step {update.step:,} epoch {progress.epoch + 1} loss {loss:.4f}, {rate:,.0f} tok/s{left}"
+        epoch = progress.place.epoch + 1
+        line = f"step {update.step:,} epoch {epoch} loss {means['loss']:.4f}, {rate:,.0f} tok/s{left}"
         if self.console.is_terminal:
             print(f"{datetime.now():%H:%M:%S} {line}", file=self._log, flush=True)
         else:
@@ -98,16 +153,16 @@ class RunTracker:
         self._row(
             {
                 "step": update.step,
-                "epoch": progress.epoch + 1,
-                "loss": loss,
+                "epoch": epoch,
                 **means,
                 "learning_rate": update.learning_rate,
                 "gradient_norm": update.gradient_norm,
-                "tokens_per_second": round(rate, 1),
-                "seconds": round(progress.seconds, 1),
                 "flops": progress.flops,
             }
         )
+        timing = {"step": update.step, "seconds": round(progress.seconds, 1), "tokens_per_second": round(rate, 1)}
+        write_row(self.directory.timing, TIMING, timing)
+        self._scalars({"step": update.step, "tokens_per_second": rate})
 
     def validation(self, step: int, found: Validation) -> None:
         """Scores into the metrics, sample outputs into their own file, the curves drawn again."""
@@ -123,9 +178,7 @@ class RunTracker:
 
     def close(self) -> None:
         """Stop the bar, draw the last curves, close the files."""
-        if self._bar:
-            self._bar.stop()
-            self._bar = None
+        self._stop_bar()
         draw_curves(self.directory)
         if self._tensorboard:
             self._tensorboard.close()
@@ -133,12 +186,22 @@ class RunTracker:
 
     def _row(self, values: dict[str, Any]) -> None:
         write_row(self.directory.metrics, self.columns, values)
+        self._scalars(values)
+
+    def _scalars(self, values: dict[str, Any]) -> None:
+        if self._tensorboard is None:
+            self._tensorboard = tensorboard_writer(self.directory.tensorboard, self._first_step)
         if self._tensorboard:
             for name, value in values.items():
-                if name not in ("step", "seconds"):
+                if name != "step":
                     self._tensorboard.add_scalar(name.replace("valid_", "valid/"), value, values["step"])
 
-    def _move_bar(self, update: Update, rate: float, share: float | None) -> None:
+    def _stop_bar(self) -> None:
+        if self._bar:
+            self._bar.stop()
+            self._bar = None
+
+    def _draw_bar(self, words: str, share: float | None) -> None:
         if not self.console.is_terminal:
             return
         if self._bar is None:
@@ -147,7 +210,6 @@ class RunTracker:
             self._bar.start()
             self._task = self._bar.add_task("", total=1.0 if share is not None else None)
         assert self._task is not None
-        words = f"step {update.step:,}  loss {update.loss:.3f}  {rate:,.0f} tok/s"
         self._bar.update(self._task, description=words, completed=share or 0.0)
 
 
@@ -176,18 +238,18 @@ class Speed:
         return sum(mark[1] for mark in self._marks) / seconds if seconds else 0.0
 
 
-def tensorboard_writer(path: Path) -> Any:
-    """A TensorBoard writer, or None where the optional package is missing."""
+def tensorboard_writer(path: Path, first_step: int) -> Any:
+    """A TensorBoard writer that hides older points from `first_step` on; False without the optional package."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        return None
-    return SummaryWriter(str(path))
+        return False
+    return SummaryWriter(str(path), purge_step=first_step or None)
 
 
 def write_row(path: Path, columns: Sequence[str], values: dict[str, Any]) -> None:
     """Append one row to a CSV file, with its header if it is new."""
-    new = not path.exists()
+    new = not path.exists() or path.stat().st_size == 0
     with path.open("a", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
         if new:
@@ -195,21 +257,15 @@ def write_row(path: Path, columns: Sequence[str], values: dict[str, Any]) -> Non
         writer.writerow(values)
 
 
-def drop_rows_after(path: Path, step: int) -> None:
-    """Forget what was logged after a checkpoint: the resumed run will log it again."""
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8", newline="") as file:
-        header, *rows = list(csv.reader(file)) or [[]]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *(row for row in rows if row and int(row[0]) <= step)])
-
-
 def draw_curves(directory: RunDirectory) -> None:
-    """Draw metrics.csv as results.png."""
-    if directory.metrics.exists():
-        with directory.metrics.open(encoding="utf-8", newline="") as file:
-            plot_curves(list(csv.DictReader(file)), directory.curves)
+    """Draw metrics.csv and timing.csv as results.png."""
+    rows: list[dict[str, str]] = []
+    for path in (directory.metrics, directory.timing):
+        if path.exists():
+            with path.open(encoding="utf-8", newline="") as file:
+                rows += csv.DictReader(file)
+    if rows:
+        plot_curves(rows, directory.curves)
 
 
 def person_time(seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -40,6 +41,11 @@ class Validation:
             return self.loss
         found = self.scores[criterion]
         return -found.value if found.higher_is_better else found.value
+
+    def to_json(self) -> dict[str, Any]:
+        """Loss and scores as plain data."""
+        scores = {name: found.to_json() for name, found in self.scores.items()}
+        return {"loss": self.loss, "perplexity": self.perplexity, "scores": scores}
 
     def __str__(self) -> str:
         parts = [f"loss {self.loss:.4f}", f"perplexity {self.perplexity:.2f}"]

@@ -1,0 +1,46 @@
+"""One process a run: a lock that the system takes back from a process that dies."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from saccade.errors import SaccadeError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+NAME = ".lock"
+
+
+@contextmanager
+def run_lock(directory: Path) -> Iterator[None]:
+    """Hold a run directory for this process alone, or say who holds it."""
+    path = directory / NAME
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise SaccadeError(
+            f"cannot be written: {error.strerror}", where=str(directory), do="check the permissions and the disk"
+        ) from None
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(handle, 200).decode("utf-8", "replace").strip()
+                raise SaccadeError(
+                    f"is being trained by {holder or 'another process'}",
+                    where=str(directory),
+                    do="wait for it or stop it; two processes would overwrite each other's checkpoints",
+                ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)  # and with it goes the lock

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade.data.characters import CHARACTER_KINDS, misread, place_of, remarkable_characters
+from saccade.data.text import REMOVED, normalize
+
+EXAMPLES = {
+    "control": "a\x07b",
+    "replacement": "f\ufffdnf",
+    "direction": "abc\u202edef",
+    "zero-width": "zero\u200bwidth",
+    "byte-order-mark": "joined\ufefffiles",
+    "surrogate": "half \ud83d",
+    "noncharacter": "not\ufdd0one",
+}
+
+
+def test_every_kind_has_an_example_here() -> None:
+    assert set(EXAMPLES) == set(CHARACTER_KINDS) - {""}
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_each_kind_is_found_where_it_is(kind: str) -> None:
+    text = EXAMPLES[kind]
+    assert remarkable_characters(["plain", text, "", "naïve «text» – \t\r\n\u00a0\u2028", text]) == {kind: [1, 4]}
+    assert text[place_of(kind, text)] in "\x07\ufffd\u202e\u200b\ufeff\ud83d\ufdd0"
+
+
+@given(st.characters())
+def test_what_normalisation_removes_is_remarkable(character: str) -> None:
+    removed = bool(REMOVED.fullmatch(character))
+    assert removed <= bool(remarkable_characters([character]))
+    if removed:
+        assert normalize(character, "none") == ""
+
+
+def read_byte(byte: int, encoding: str) -> str:
+    try:
+        return bytes([byte]).decode(encoding)
+    except UnicodeDecodeError:  # five bytes mean nothing to Windows
+        return chr(byte)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schön",
+        "Ein Café für Ödön",
+        "L’été à Noël",
+        "“quoted” – yes…",
+        "Привет, мир",
+        "Καλημέρα κόσμε",
+        "日本語テキスト",
+        "żółw i łódź",
+    ],
+)
+def test_text_read_wrongly_is_found(text: str, encoding: str) -> None:
+    wrong = "".join(read_byte(byte, encoding) for byte in text.encode("utf-8"))
+    assert misread(wrong)
+    assert remarkable_characters(["fine", wrong])["misread"] == [1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schön, Straße, Größe",
+        "CAFÉ» und «THÉ»",
+        "SÃO PAULO, NÃO",
+        "Ånge Ö Ä",
+        "« À l’été »",
+        "Â, Ê, Î",
+        "Привет – “мир”",
+        "naïve façade – déjà vu…",
+        "Ð and Þ are letters",
+    ],
+)
+def test_proper_text_is_left_alone(text: str) -> None:
+    assert not misread(text)
+    assert "misread" not in remarkable_characters([text])
+
+
+def test_neighbouring_texts_are_not_read_as_one() -> None:
+    assert remarkable_characters(["Ã", "¤"]) == {}
+    assert remarkable_characters([]) == {}
+    assert remarkable_characters([""]) == {}

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from generated_corpus import corpus_of, sentence_lengths
+from saccade.data.batches import collate
+from saccade.data.corpus import Corpus
+from saccade.data.filters import Dropped
+from saccade.data.order import Order, Place
+from saccade.data.store import ARRAYS, META, StoreWriter, open_store
+from saccade.errors import SaccadeError
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=60)
+
+
+def stored(folder: Path, corpus: Corpus, *, pieces: int = 3, vocabulary: int = 2000) -> Corpus:
+    """The same corpus, written in pieces and mapped."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with StoreWriter(folder, source_vocabulary=vocabulary, target_vocabulary=vocabulary) as writer:
+        for rows in np.array_split(np.arange(len(corpus)), pieces):
+            writer.append(
+                np.concatenate([np.empty(0, np.int32), *(corpus.source(row) for row in rows)]),
+                corpus.source_lengths(rows),
+                np.concatenate([np.empty(0, np.int32), *(corpus.target(row) for row in rows)]),
+                corpus.target_lengths(rows),
+            )
+        writer.finish(corpus.parts, Dropped(max_length=9, seen=7, empty=2))
+    return open_store(folder)
+
+
+@settings(deadline=None, max_examples=50)
+@given(lengths=LENGTHS, pieces=st.integers(1, 4), data=st.data())
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[tuple[int, int]], pieces: int, data: st.DataObject
+) -> None:
+    corpus = corpus_of(lengths)
+    mapped = stored(tmp_path_factory.mktemp("store"), corpus, pieces=pieces)
+    assert (len(mapped), mapped.parts, mapped.statistics) == (len(corpus), corpus.parts, corpus.statistics)
+    assert mapped.dropped == Dropped(max_length=9, seen=7, empty=2)
+    for row in range(len(corpus)):
+        assert mapped.source(row).tolist() == corpus.source(row).tolist()
+        assert mapped.target(row).tolist() == corpus.target(row).tolist()
+    if lengths:
+        rows = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=500)))
+        assert mapped.longer_lengths(rows).tolist() == corpus.longer_lengths(rows).tolist()
+        first, second = collate(mapped, rows), collate(corpus, rows)
+        assert first.target.tolist() == second.target.tolist()
+        assert first.prefix.tolist() == second.prefix.tolist()
+        assert first.source_tokens == second.source_tokens
+
+
+@pytest.mark.parametrize(("vocabulary", "kind"), [(8000, "<u2"), (65_536, "<u2"), (65_537, "<i4")])
+def test_ids_take_as_little_as_the_vocabulary_allows(tmp_path: Path, vocabulary: int, kind: str) -> None:
+    mapped = stored(tmp_path, corpus_of([(3, 4)]), vocabulary=vocabulary)
+    assert mapped.source_ids.dtype == mapped.target_ids.dtype == np.dtype(kind)
+    assert not mapped.source_ids.flags.writeable
+
+
+def test_the_order_is_that_of_the_corpus_in_memory(tmp_path: Path) -> None:
+    corpus = corpus_of(sentence_lengths(3000))
+    orders = [Order(one, batch_tokens=512, seed=1) for one in (corpus, stored(tmp_path, corpus))]
+    first, second = ([planned.rows.tolist() for planned in order.rest_of_epoch(Place(2))] for order in orders)
+    assert first == second
+    assert orders[0].padding == orders[1].padding
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_cut_off_array_is_refused(tmp_path: Path, name: str) -> None:
+    stored(tmp_path, corpus_of(sentence_lengths(100)))
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-8])
+    with pytest.raises(SaccadeError, match=f"{name}: has .* bytes instead of"):
+        open_store(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 99}, "format 99"),
+        ({"parts": [99]}, "another number of pairs"),
+        ({"statistics": {"pears": 1}}, "not as it was written"),
+        ({"arrays": {}}, "not as it was written"),
+    ],
+)
+def test_a_foreign_description_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    stored(tmp_path, corpus_of(sentence_lengths(100)))
+    (tmp_path / META).write_text(json.dumps(json.loads((tmp_path / META).read_text()) | change))
+    with pytest.raises(SaccadeError, match=message):
+        open_store(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is resident")
+def test_batches_leave_nothing_resident(tmp_path: Path) -> None:
+    """The arrays take 92 MB; examples from all over them are read, and none of their pages stays."""
+    pairs = 1_000_000
+    lengths = np.full(pairs // 10, 19)
+    ids = np.full(lengths.sum(), 5, dtype=np.uint16)
+    with StoreWriter(tmp_path, source_vocabulary=100, target_vocabulary=100) as writer:
+        for _ in range(10):
+            writer.append(ids, lengths, ids, lengths)
+        writer.finish((pairs,), Dropped())
+    corpus = open_store(tmp_path)
+    order = Order(corpus, batch_tokens=16384, seed=1)
+    for planned in itertools.islice(order.rest_of_epoch(Place()), 20):
+        assert collate(corpus, planned.rows).target_tokens == 19 * len(planned.rows)
+    assert resident(tmp_path) == 0
+    assert corpus.source_ids.sum() == 19 * 5 * pairs
+    assert resident(tmp_path) == pytest.approx(38_000, rel=0.1)
+    corpus.release()
+    assert resident(tmp_path) == 0
+    assert corpus.source(pairs - 1).tolist() == [5] * 19
+
+
+def resident(folder: Path) -> int:
+    """Kilobytes of the files of a folder that are mapped and resident in this process."""
+    total, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if "-" in name.split()[0]:
+            ours = line.endswith(tuple(str(folder / array) for array in ARRAYS))
+        elif name == "Rss" and ours:
+            total += int(value.split()[0])
+    return total

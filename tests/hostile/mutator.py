@@ -1,0 +1,193 @@
+"""Mutations: small damage to bytes, to values in JSON and to lines of YAML, drawn from a seeded generator."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+from typing import Any
+
+NASTY: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2, 3, 7, 255, 10**4, 2**31, 2**63, 10**30, -(10**30)),
+    *(0.5, -0.5, 1e-300, 1e300, 1.0, -0.0),
+    *(
+        "",
+        " ",
+        "a",
+        "true",
+        "no",
+        "nan",
+        "inf",
+        "1e9",
+        "0x10",
+        "16",
+        "null",
+        "\0",
+        "\u202e",
+        "\ud800",
+        "\x1b[2J",
+        "é" * 99,
+    ),
+    *(
+        "../../etc/passwd",
+        "/dev/zero",
+        "os.system",
+        "__class__",
+        "{0}",
+        "%s",
+        "\n",
+        "transformer",
+        "bpe",
+        "post",
+        "pre",
+    ),
+    *([], {}, [[]], [None], ["a", "b"], {"a": {"b": {}}}, [0] * 50),
+]
+"""Values that a parser may stumble over."""
+
+SCALARS = [
+    *("~", "null", "true", "no", "off", "0", "-1", "1", "1e9", "1.0e+400", ".inf", ".nan", "0o7", "010", "1:30", "1_0"),
+    *("2020-01-01", "'", '"', '"\\0"', '"\\ud800"', "[", "]", "{", "}", "[[[[", "{a: b}", "[1, 2]", "|", ">", "- a"),
+    *(
+        "&a x",
+        "*a",
+        "!!str x",
+        "!!python/name:os.system",
+        "!x y",
+        "? a",
+        ": b",
+        "<<",
+        "@",
+        "`",
+        "%",
+        "---",
+        "...",
+        "#",
+        "\t",
+    ),
+    *("../../x", "/dev/zero", "transformer", "os.system", "9" * 400, "x" * 400, "\u202e", "\x85", "\ufeff"),
+]
+"""What may stand in a line of YAML."""
+
+
+def damage(raw: bytes, chooser: Random) -> bytes:
+    """A flipped bit, another byte, or the file cut off: what disks and networks do."""
+    place = chooser.randrange(len(raw))
+    kind = chooser.choice(("flip", "flip", "byte", "cut"))
+    if kind == "cut":
+        return raw[:place]
+    damaged = bytearray(raw)
+    damaged[place] ^= 1 << chooser.randrange(8) if kind == "flip" else chooser.randrange(1, 256)
+    return bytes(damaged)
+
+
+def mutate_bytes(raw: bytes, chooser: Random) -> bytes:
+    """One to three changes of bytes or blocks of bytes."""
+    for _ in range(chooser.randint(1, 3)):
+        raw = change_block(raw, chooser)
+    return raw
+
+
+def change_block(raw: bytes, chooser: Random) -> bytes:
+    """One change: damage, or a block removed, repeated, moved, blanked or put in."""
+    if not raw:
+        return bytes([chooser.randrange(256)])
+    first = chooser.randrange(len(raw))
+    last = min(len(raw), first + chooser.choice((1, 2, 4, 8, 64, 512)))
+    kind = chooser.choice(("damage", "damage", "remove", "repeat", "move", "blank", "insert", "head"))
+    if kind == "damage":
+        return damage(raw, chooser)
+    if kind == "remove":
+        return raw[:first] + raw[last:]
+    if kind == "repeat":
+        return raw[:last] + raw[first:last] * chooser.choice((1, 1, 10, 100)) + raw[last:]
+    if kind == "move":
+        rest = raw[:first] + raw[last:]
+        place = chooser.randrange(len(rest) + 1)
+        return rest[:place] + raw[first:last] + rest[place:]
+    if kind == "blank":
+        return raw[:first] + bytes([chooser.choice((0, 32, 255))]) * (last - first) + raw[last:]
+    if kind == "insert":
+        return raw[:first] + chooser.randbytes(last - first) + raw[first:]
+    return chooser.choice((b"\xef\xbb\xbf", b"\xff\xfe", b"\0", b"\n", b"\x1f\x8b", b"{", b"[")) + raw
+
+
+def mutate_json(values: Any, chooser: Random) -> Any:
+    """One or two changes of a value: another one in its place, a key renamed, removed or added, entries exchanged."""
+    values = copy.deepcopy(values)
+    for _ in range(chooser.choice((1, 1, 1, 2))):
+        holders = list(groups_of(values))
+        if holders:
+            change_group(chooser.choice(holders), chooser)
+    return values
+
+
+def groups_of(values: Any) -> list[Any]:
+    """All objects and lists inside a value that are not empty, itself included."""
+    found, pending = [], [values]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict | list) and value:
+            found.append(value)
+            pending += value.values() if isinstance(value, dict) else value
+    return found
+
+
+def change_group(group: Any, chooser: Random) -> None:
+    """One change of an object or a list, in place."""
+    key = chooser.choice(list(group)) if isinstance(group, dict) else chooser.randrange(len(group))
+    other = chooser.choice(list(group)) if isinstance(group, dict) else chooser.randrange(len(group))
+    kind = chooser.choice(("nasty", "nasty", "near", "near", "remove", "exchange", "rename", "add"))
+    if kind == "nasty":
+        group[key] = copy.deepcopy(chooser.choice(NASTY))
+    elif kind == "near":
+        group[key] = near(group[key], chooser)
+    elif kind == "remove":
+        del group[key]
+    elif kind == "exchange":
+        group[key], group[other] = group[other], group[key]
+    elif isinstance(group, list):
+        group.insert(key, copy.deepcopy(group[other]))
+    elif kind == "rename":
+        group[chooser.choice((f"{key}s", key.upper(), key[:-1], key.replace("_", "-"), "", "\0"))] = group.pop(key)
+    else:
+        group[chooser.choice(("a", "__class__", f"{key}_", f"{key}\u200b"))] = copy.deepcopy(group[other])
+
+
+def near(value: Any, chooser: Random) -> Any:
+    """A value that is almost the same."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + chooser.choice((-1, 1, 1000, -value, value))
+    if isinstance(value, float):
+        return value * chooser.choice((-1.0, 0.5, 1.0000001, 1e10))
+    if isinstance(value, str):
+        place = chooser.randrange(len(value) + 1)
+        return value[:place] + chooser.choice(("", " ", "x", "\u0301", "\n")) + value[place + chooser.randint(0, 1) :]
+    return [value]
+
+
+def mutate_lines(text: str, chooser: Random) -> str:
+    """One to three changes of lines of YAML: another value, another indent, a line twice, gone or elsewhere."""
+    lines = text.split("\n")
+    for _ in range(chooser.randint(1, 3)):
+        place = chooser.randrange(len(lines))
+        line = lines[place]
+        key, colon, _ = line.partition(":")
+        kind = chooser.choice(("value", "value", "value", "indent", "repeat", "remove", "move", "tear", "put"))
+        if kind == "value" and colon:
+            lines[place] = f"{key}: {chooser.choice(SCALARS)}"
+        elif kind == "indent":
+            lines[place] = " " * chooser.choice((0, 1, 2, 4)) + line.lstrip()
+        elif kind == "repeat":
+            lines.insert(chooser.randrange(len(lines) + 1), line)
+        elif kind == "remove" and len(lines) > 1:
+            del lines[place]
+        elif kind == "move":
+            lines.insert(chooser.randrange(len(lines)), lines.pop(place))
+        elif kind == "tear":
+            at = chooser.randrange(len(line) + 1)
+            lines[place] = line[:at] + chooser.choice(SCALARS) + line[at:]
+        else:
+            lines.insert(place, chooser.choice(SCALARS))
+    return "\n".join(lines)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from saccade.training import memory
+from saccade.training.memory import available_memory, forget_highest, group_rooms, highest_memory, memory_in_use
+
+CPU = torch.device("cpu")
+MEGABYTE = 1 << 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+def test_the_highest_mark_is_found_and_forgotten() -> None:
+    before = memory_in_use(CPU)
+    forget_highest(CPU)
+    large = torch.ones(100 * MEGABYTE, dtype=torch.uint8)
+    del large
+    assert highest_memory(CPU) - before > 80 * MEGABYTE
+    forget_highest(CPU)
+    assert highest_memory(CPU) - before < 80 * MEGABYTE
+
+
+def test_something_is_available() -> None:
+    available = available_memory(CPU)
+    assert available is None or available > memory_in_use(CPU)
+
+
+def test_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "PROCESS", tmp_path / "none")
+    monkeypatch.setattr(memory, "SYSTEM", tmp_path / "none")
+    assert highest_memory(CPU) > MEGABYTE
+    assert available_memory(CPU) is None
+
+
+class TestControlGroups:
+    @pytest.fixture
+    def system(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(memory, "PROCESS", tmp_path)
+        monkeypatch.setattr(memory, "GROUPS", tmp_path / "groups")
+        return tmp_path
+
+    def limit(self, folder: Path, names: tuple[str, str, str], values: tuple[str, int, int]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / names[0]).write_text(values[0])
+        (folder / names[1]).write_text(str(values[1]))
+        (folder / "memory.stat").write_text(f"anon 1\n{names[2]} {values[2]}\n")
+
+    def test_version_2(self, system: Path) -> None:
+        names = ("memory.max", "memory.current", "inactive_file")
+        (system / "cgroup").write_text("0::/jobs/mine\n")
+        self.limit(system / "groups" / "jobs" / "mine", names, ("1000\n", 700, 100))
+        self.limit(system / "groups" / "jobs", names, ("max\n", 700, 100))
+        assert list(group_rooms()) == [400]
+
+    def test_version_1_inside_a_container(self, system: Path) -> None:
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        (system / "cgroup").write_text("9:cpu:/x\n4:memory:/outside/of/the/container\n0::/\n")
+        self.limit(system / "groups" / "memory", names, ("5000", 6000, 0))
+        assert list(group_rooms()) == [0]
+
+    def test_without_any(self, system: Path) -> None:
+        assert list(group_rooms()) == []
+        (system / "cgroup").write_text("4:memory:/\n")
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        self.limit(system / "groups" / "memory", names, ("9223372036854771712", 6000, 0))
+        assert list(group_rooms()) == []
