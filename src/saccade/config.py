@@ -43,6 +43,14 @@ class Config(BaseModel):
             raise ValueError("it is a number, not true or false")
         return value
 
+    @field_validator("*", mode="after")
+    @classmethod
+    def numbers_have_an_end(cls, value: Any) -> Any:
+        """Refuse whole numbers that no machine computes with."""
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError("it is too large")
+        return value
+
 
 NUMBERS = {int, float}
 C = TypeVar("C", bound=Config)

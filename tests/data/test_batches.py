@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generated_corpus import corpus_of, sentence_lengths
-from saccade.data.batches import Batch, batches_in_order, collate, cut, move, padding_share
+from saccade.data.batches import Batch, batches_in_order, bucketed, collate, cut, move
 from saccade.interface import Source
 from saccade.symbols import Symbols
 
@@ -88,11 +87,11 @@ class TestBatches:
     @given(lengths=LENGTHS, batch_tokens=st.integers(1, 200))
     def test_padding_is_what_collating_shows(self, lengths: list[tuple[int, int]], batch_tokens: int) -> None:
         corpus = corpus_of(lengths)
-        batches = batches_in_order(corpus, batch_tokens)
-        made = [collate(corpus, batch) for batch in batches]
-        real = sum(batch.source_tokens + batch.target_tokens for batch in made)
+        found = bucketed(corpus, np.arange(len(corpus)), batch_tokens)
+        made = [collate(corpus, batch) for batch in found.batches]
+        assert found.real == sum(batch.source_tokens + batch.target_tokens for batch in made)
         positions = sum(batch.source.mask.numel() + batch.target_mask.numel() for batch in made)
-        assert padding_share(corpus, batches) == pytest.approx(1 - real / positions)
+        assert found.padded == positions - found.real
 
     def test_validation_starts_with_the_shortest(self) -> None:
         corpus = corpus_of(sentence_lengths(500))
@@ -101,4 +100,4 @@ class TestBatches:
 
     def test_an_empty_corpus_has_no_batches(self) -> None:
         assert batches_in_order(corpus_of([]), 100) == []
-        assert padding_share(corpus_of([]), []) == 0
+        assert bucketed(corpus_of([]), np.arange(0), 100) == ([], 0, 0)

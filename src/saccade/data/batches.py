@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -94,14 +95,30 @@ def pad(corpus: Corpus, ids: Ids, offsets: Indices, rows: Indices, filler: int) 
 
 def batches_in_order(corpus: Corpus, batch_tokens: int) -> list[Indices]:
     """Every example once, in batches of like lengths, the shortest first: for validation."""
-    return bucketed(corpus, np.arange(len(corpus)), batch_tokens)
+    return bucketed(corpus, np.arange(len(corpus)), batch_tokens).batches
 
 
-def bucketed(corpus: Corpus, examples: Indices, batch_tokens: int) -> list[Indices]:
+class Bucketed(NamedTuple):
+    """Batches of like lengths, and how many positions of both sides they take."""
+
+    batches: list[Indices]
+    real: int
+    padded: int
+
+
+def bucketed(corpus: Corpus, examples: Indices, batch_tokens: int) -> Bucketed:
     """The examples in batches of like lengths, the shortest first."""
     source, target = corpus.source_lengths(examples), corpus.target_lengths(examples)
     order = by_length(source, target)
-    return cut(examples[order], np.maximum(source, target)[order], batch_tokens)
+    source, target = source[order], target[order]
+    batches = cut(examples[order], np.maximum(source, target), batch_tokens)
+    sizes = np.array([len(batch) for batch in batches], dtype=np.int64)
+    starts = np.cumsum(sizes) - sizes
+    real = padded = 0
+    for lengths in (source, target) if batches else ():
+        real += int(lengths.sum())
+        padded += int((sizes * np.maximum.reduceat(lengths, starts)).sum()) - int(lengths.sum())
+    return Bucketed(batches, real, padded)
 
 
 def by_length(source: Indices, target: Indices) -> Indices:
@@ -127,17 +144,3 @@ def cut(examples: Indices, longer: Indices, batch_tokens: int) -> list[Indices]:
         batches.append(examples[start : start + rows])
         start += rows
     return batches
-
-
-def padding_share(corpus: Corpus, batches: Sequence[Indices]) -> float:
-    """The share of padding among all positions of both sides."""
-    if not batches:
-        return 0.0
-    order = np.concatenate(batches)
-    rows = np.array([len(batch) for batch in batches])
-    starts = np.cumsum(rows) - rows
-    real = positions = 0
-    for lengths in (corpus.source_lengths(order), corpus.target_lengths(order)):
-        real += int(lengths.sum())
-        positions += int((rows * np.maximum.reduceat(lengths, starts)).sum())
-    return 1.0 - real / positions

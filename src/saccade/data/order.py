@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saccade.data.batches import Indices, bucketed, padding_share
+from saccade.data.batches import Bucketed, Indices, bucketed
 from saccade.data.corpus import Corpus
 from saccade.data.mixture import mix
 from saccade.data.permutation import permute
@@ -85,10 +85,7 @@ class Order:
 
     def batches_of(self, epoch: int, pool: int) -> list[Indices]:
         """The batches of one pool, in order."""
-        draws = len(self.mixture)
-        positions = np.arange(pool * draws // self.pools, (pool + 1) * draws // self.pools)
-        shuffled = permute(positions, draws, (self.seed, EXAMPLES, epoch))
-        batches = bucketed(self.corpus, self.mixture.rows(shuffled, epoch), self.batch_tokens)
+        batches = self._bucketed(epoch, pool).batches
         places = permute(np.arange(len(batches)), len(batches), (self.seed, BATCHES, epoch, pool))
         return [batches[place] for place in places]
 
@@ -104,10 +101,18 @@ class Order:
 
     @cached_property
     def _sample(self) -> Sample:
-        pools = range(min(self.pools, SAMPLED_POOLS))
-        batches = [batch for pool in pools for batch in self.batches_of(0, pool)]
-        expected = round(len(batches) * self.pools / len(pools)) if batches else 0
-        return Sample(expected, padding_share(self.corpus, batches))
+        pools = [self._bucketed(0, pool) for pool in range(min(self.pools, SAMPLED_POOLS))]
+        if not pools:
+            return Sample(0, 0.0)
+        batches = sum(len(pool.batches) for pool in pools)
+        real, padded = sum(pool.real for pool in pools), sum(pool.padded for pool in pools)
+        return Sample(round(batches * self.pools / len(pools)), padded / (real + padded))
+
+    def _bucketed(self, epoch: int, pool: int) -> Bucketed:
+        draws = len(self.mixture)
+        positions = np.arange(pool * draws // self.pools, (pool + 1) * draws // self.pools)
+        shuffled = permute(positions, draws, (self.seed, EXAMPLES, epoch))
+        return bucketed(self.corpus, self.mixture.rows(shuffled, epoch), self.batch_tokens)
 
     def _after(self, epoch: int, pool: int, batch: int, batches: int) -> Place:
         if batch + 1 < batches:
