@@ -5,8 +5,8 @@
 Generates two corpora of words with Zipf frequencies, equal but for their size. For each, `saccade train` first fills
 the token cache; then it runs from the cache for a fixed number of updates, small and large in turn, so that a machine
 that grows slower or faster favours neither. Peak memory is that of the process (ru_maxrss: resident pages of mapped
-files count), speed is the median of what the run writes into timing.csv, and the first batch counts as there when the
-line about the first update is. Exits with 1 if a bar is missed.
+files count), speed is the median of what the run writes into timing.csv, and the first batch counts as taken when the
+run says that training begins. Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Measured:
 
     megabytes: float
     seconds: float
+    first_batch: float  # seconds from the start of the command
     first_update: float  # seconds from the start of the command
     tokens_per_second: float
 
@@ -143,14 +144,16 @@ def train(folder: Path, options: argparse.Namespace, *, steps: int) -> Measured:
     }
     for name, value in settings.items():
         command += [f"--{name}", str(value)]
-    began, first = time.perf_counter(), float("nan")
+    began, batch, update = time.perf_counter(), float("nan"), float("nan")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = []
         for text in process.stderr:
             said.append(text)
+            if text.startswith("training begins"):  # the first batch is taken now
+                batch = time.perf_counter() - began
             if text.startswith("step 1 "):
-                first = time.perf_counter() - began
+                update = time.perf_counter() - began
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -160,7 +163,7 @@ def train(folder: Path, options: argparse.Namespace, *, steps: int) -> Measured:
         rates = [float(row["tokens_per_second"]) for row in csv.DictReader(file)]
     shutil.rmtree(run)
     settled = rates[len(rates) // 4 :]  # the first updates warm up
-    return Measured(usage.ru_maxrss / 1024, seconds, first, statistics.median(settled))
+    return Measured(usage.ru_maxrss / 1024, seconds, batch, update, statistics.median(settled))
 
 
 def medians(runs: list[Measured]) -> Measured:
@@ -170,7 +173,7 @@ def medians(runs: list[Measured]) -> Measured:
 
 def line(one: Measured) -> str:
     return (
-        f"{one.megabytes:,.0f} MB, first update after {one.first_update:.1f} s, "
+        f"{one.megabytes:,.0f} MB, first batch after {one.first_batch:.1f} s, first update {one.first_update:.1f} s, "
         f"{one.tokens_per_second:,.0f} tok/s, {one.seconds:.0f} s in all"
     )
 
@@ -181,6 +184,7 @@ def judge(small: int, large: int, built: dict[int, Measured], cached: dict[int, 
         ("peak memory while building, MB", built[small].megabytes, built[large].megabytes),
         ("peak memory from the cache, MB", cached[small].megabytes, cached[large].megabytes),
         ("target tokens a second", cached[small].tokens_per_second, cached[large].tokens_per_second),
+        ("seconds to the first batch", cached[small].first_batch, cached[large].first_batch),
         ("seconds to the first update", cached[small].first_update, cached[large].first_update),
     ]
     print(f"\n{'':34}{small:>12,}{large:>12,}{'difference':>12}")
@@ -191,7 +195,7 @@ def judge(small: int, large: int, built: dict[int, Measured], cached: dict[int, 
         (f"memory while building grows by {rows[0][2] - rows[0][1]:+.0f} MB", rows[0][2] - rows[0][1] < MOST_MEGABYTES),
         (f"memory from the cache grows by {rows[1][2] - rows[1][1]:+.0f} MB", rows[1][2] - rows[1][1] < MOST_MEGABYTES),
         (f"speed changes by {-slower:+.1%}", abs(slower) < MOST_SLOWER),
-        (f"the first update comes after {rows[3][2]:.1f} s", rows[3][2] <= MOST_SECONDS),
+        (f"the first batch comes after {rows[3][2]:.1f} s", rows[3][2] <= MOST_SECONDS),
     ]
     for text, met in verdicts:
         print(f"{'met' if met else 'MISSED':8}{text}")

@@ -23,7 +23,7 @@ from saccade.checkpoint import (
 )
 from saccade.data.config import DataConfig
 from saccade.data.files import Pair
-from saccade.data.tokenizer import train_tokenizers
+from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.models.registry import choose
 
 

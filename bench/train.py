@@ -27,7 +27,7 @@ from saccade.data.config import DataConfig
 from saccade.data.corpus import build_corpus
 from saccade.data.files import Pair, read_pairs
 from saccade.data.order import Order, Place
-from saccade.data.tokenizer import train_tokenizers
+from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.distributed.group import Group, join
 from saccade.models.registry import choose
 from saccade.training.allocator import keep_memory

@@ -20,7 +20,7 @@ from saccade.checkpoint import (
 )
 from saccade.data.config import DataConfig
 from saccade.data.files import Pair
-from saccade.data.tokenizer import train_tokenizers
+from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import describe_file, whole_folder, write_json
 from saccade.training.averaging import average_weights

@@ -13,7 +13,7 @@ It is a folder that is whole or absent, and checked against its manifest wheneve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from saccade.data.tokenizer import Tokenizer, Tokenizers
+from saccade.data.tokenizer_pair import Tokenizers, load_tokenizers, save_tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import damaged, previous, read_json, read_plain, verifying, whole_folder, write_json
 from saccade.interface import VocabularySizes
@@ -107,29 +107,6 @@ def check_fit(choice: Choice, sizes: VocabularySizes, path: Path) -> None:
     except SaccadeError as error:
         raise damaged(path / CONFIG, f"describes no model of these weights: {error.what}") from None
     check_shapes(shapes, named_weights(outline), path / WEIGHTS)
-
-
-def save_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
-    """One file for a joint vocabulary, two for separate ones."""
-    if tokenizers.source is tokenizers.target:
-        tokenizers.source.save(folder / "tokenizer.json")
-    else:
-        tokenizers.source.save(folder / "tokenizer.source.json")
-        tokenizers.target.save(folder / "tokenizer.target.json")
-
-
-def load_tokenizers(folder: Path, names: Collection[str] | None = None) -> Tokenizers:
-    """What `save_tokenizers` wrote, if `names` has it; a joint vocabulary is one object for both sides."""
-    names = {file.name for file in folder.glob("tokenizer*.json")} if names is None else names
-    for name in ("tokenizer.source.json", "tokenizer.target.json"):
-        if (name in names) == ("tokenizer.json" in names):
-            raise damaged(folder / name, "should stand in the folder, or tokenizer.json instead of both")
-    if "tokenizer.json" in names:
-        joint = Tokenizer.load(folder / "tokenizer.json")
-        return Tokenizers(joint, joint)
-    return Tokenizers(
-        Tokenizer.load(folder / "tokenizer.source.json"), Tokenizer.load(folder / "tokenizer.target.json")
-    )
 
 
 def find_model_folder(path: Path) -> Path:

@@ -22,7 +22,7 @@ from saccade.data.config import DataConfig
 from saccade.data.corpus import build_corpus
 from saccade.data.files import Pair
 from saccade.data.store import ARRAYS
-from saccade.data.tokenizer import Tokenizers, tokenizers_digest, train_tokenizers
+from saccade.data.tokenizer_pair import Tokenizers, tokenizers_digest, train_tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import partial
 

@@ -7,7 +7,7 @@ from saccade.data import pairs as pairs_module
 from saccade.data.config import DataConfig
 from saccade.data.corpus import build_corpus
 from saccade.data.files import Pair
-from saccade.data.tokenizer import Tokenizers
+from saccade.data.tokenizer_pair import Tokenizers
 from saccade.symbols import Symbols
 
 

@@ -22,7 +22,7 @@ from saccade.data.hold_out import source_keys
 from saccade.data.jobs import Encode, Examine, Job
 from saccade.data.pairs import Chunk
 from saccade.data.parallel import map_chunks
-from saccade.data.tokenizer import Tokenizers, save_tokenizers
+from saccade.data.tokenizer_pair import Tokenizers, save_tokenizers
 from saccade.errors import SaccadeError
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc for processes")

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from saccade.data.config import DataConfig, TokenizerKind
 from saccade.data.files import Pair
 from saccade.data.text import normalize
-from saccade.data.tokenizer import (
-    SYMBOL_PIECES,
-    Tokenizer,
+from saccade.data.tokenizer import SYMBOL_PIECES, Tokenizer
+from saccade.data.tokenizer_pair import (
     Tokenizers,
     load_tokenizers,
     save_tokenizers,

@@ -206,7 +206,7 @@ def spelt(value: Any) -> Any:
             return float(value)
         except ValueError:
             return value
-    return float(value) if isinstance(value, int | float) else value
+    return float(value) if isinstance(value, int | float) and abs(value) < 2**64 else value
 
 
 def equal_tensors(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:

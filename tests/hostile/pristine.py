@@ -13,7 +13,8 @@ import torch
 
 from laws.subjects import build_model, choice_of
 from saccade.checkpoint import ModelFolder, save_model_folder, vocabulary_sizes, weights_of
-from saccade.data.tokenizer import Tokenizer, Tokenizers
+from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizer_pair import Tokenizers
 from saccade.folder import MANIFEST, describe_file, write_json
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Progress

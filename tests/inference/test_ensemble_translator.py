@@ -10,7 +10,8 @@ from laws.subjects import build_model, choice_of
 from saccade.checkpoint import ModelFolder, save_model_folder, vocabulary_sizes
 from saccade.data.config import DataConfig
 from saccade.data.files import Pair
-from saccade.data.tokenizer import Tokenizer, Tokenizers, train_tokenizers
+from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizer_pair import Tokenizers, train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.inference.agreement import check_same_target, same_reading

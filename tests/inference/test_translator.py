@@ -8,7 +8,7 @@ from laws.subjects import build_model
 from saccade.checkpoint import vocabulary_sizes
 from saccade.data.config import DataConfig
 from saccade.data.files import Pair
-from saccade.data.tokenizer import train_tokenizers
+from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.inference import translator as module

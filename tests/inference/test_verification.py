@@ -13,7 +13,7 @@ from saccade import checkpoint
 from saccade.checkpoint import ModelFolder, load_model_folder, save_model_folder, vocabulary_sizes
 from saccade.data.config import DataConfig
 from saccade.data.files import Pair
-from saccade.data.tokenizer import train_tokenizers
+from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.decoding import scoring
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError

@@ -12,7 +12,7 @@ from laws.subjects import SEPARATE, SIZES, build_model, choice_of, make_batch, s
 from saccade.checkpoint import ModelFolder, load_model_folder, save_model_folder
 from saccade.data.config import DataConfig
 from saccade.data.files import Pair
-from saccade.data.tokenizer import train_tokenizers
+from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search
 from saccade.inference.translator import translator_from

@@ -12,7 +12,7 @@ import pytest
 from saccade.data.config import DataConfig
 from saccade.data.corpus import build_corpus
 from saccade.data.files import Pair
-from saccade.data.tokenizer import save_tokenizers, tokenizers_digest, train_tokenizers
+from saccade.data.tokenizer_pair import save_tokenizers, tokenizers_digest, train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.distributed.group import Group
 from saccade.errors import SaccadeError

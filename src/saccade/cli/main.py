@@ -77,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return leave.exit_code
     except (Exception, KeyboardInterrupt) as error:
         return report(error, debug=debug)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of the tokenizers' library, which does not make it an Exception
+            raise
+        return report(error, debug=debug)
     return 0
 
 

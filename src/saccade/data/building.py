@@ -20,7 +20,7 @@ from saccade.data.pairs import training_chunks, validation_pairs
 from saccade.data.parallel import map_chunks
 from saccade.data.report import DataReport
 from saccade.data.store import StoreWriter
-from saccade.data.tokenizer import Tokenizers, save_tokenizers, train_tokenizers
+from saccade.data.tokenizer_pair import Tokenizers, save_tokenizers, train_tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
 

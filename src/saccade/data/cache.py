@@ -37,7 +37,7 @@ from saccade.data.files import Pair
 from saccade.data.inputs import Inputs
 from saccade.data.report import DataReport
 from saccade.data.store import ARRAYS, open_store
-from saccade.data.tokenizer import Tokenizers, load_tokenizers, tokenizers_digest
+from saccade.data.tokenizer_pair import Tokenizers, load_tokenizers, tokenizers_digest
 from saccade.errors import SaccadeError
 from saccade.folder import (
     MANIFEST,

@@ -37,7 +37,7 @@ class DataConfig(Config):
     weights: tuple[Weight, ...] = ()
     """One number a source file: its share of the examples; by default as many as it has."""
 
-    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    temperature: float = Field(1.0, ge=0.05, allow_inf_nan=False)
     """Without weights: shares go by size^(1/temperature); 1 is plain concatenation, more favours the small files."""
 
     valid_source: str | None = None
@@ -64,10 +64,10 @@ class DataConfig(Config):
     target_tokenizer: TokenizerKind | None = None
     """What a token of the target is; by default as `tokenizer`."""
 
-    vocabulary: int = Field(8000, ge=5)
+    vocabulary: int = Field(8000, ge=5, le=1_000_000)
     """The most tokens a vocabulary may have, the four symbols included."""
 
-    target_vocabulary: int | None = Field(None, ge=5)
+    target_vocabulary: int | None = Field(None, ge=5, le=1_000_000)
     """The same for the target; by default as `vocabulary`."""
 
     joint: bool | None = None

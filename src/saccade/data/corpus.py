@@ -17,7 +17,7 @@ from saccade.data.mapped import MappedArray, spans_of
 from saccade.data.pairs import chunked
 from saccade.data.statistics import CorpusStatistics as CorpusStatistics
 from saccade.data.statistics import StatisticsCounter
-from saccade.data.tokenizer import Tokenizers
+from saccade.data.tokenizer_pair import Tokenizers
 
 Ids = NDArray[np.int32] | NDArray[np.uint16]
 Indices = NDArray[np.int64]

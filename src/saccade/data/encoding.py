@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from saccade.data.files import Pair
 from saccade.data.filters import Dropped, PairFilter
-from saccade.data.tokenizer import Tokenizer, Tokenizers
+from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizer_pair import Tokenizers
 
 
 @dataclass(frozen=True)

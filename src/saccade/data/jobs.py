@@ -16,7 +16,7 @@ from saccade.data.frames import Frame
 from saccade.data.hold_out import Keys, are_held, source_keys
 from saccade.data.pairs import Chunk
 from saccade.data.store import id_type
-from saccade.data.tokenizer import Tokenizers, load_tokenizers
+from saccade.data.tokenizer_pair import Tokenizers, load_tokenizers
 
 
 class Job(Protocol):

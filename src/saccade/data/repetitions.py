@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PARTITIONS = 256  # temporary files
-BUFFERED = 1 << 20  # pairs held in memory before they go to the files
+BUFFERED = 1 << 17  # pairs held in memory before they go to the files
 EXAMPLES = 5
 
 Keys = NDArray[np.uint64]

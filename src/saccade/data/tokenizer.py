@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -16,7 +15,7 @@ import numpy as np
 import tokenizers as rust
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from saccade.data.config import DataConfig, Normalization, TokenizerKind
+from saccade.data.config import Normalization, TokenizerKind
 from saccade.data.files import Pair
 from saccade.data.text import normalize
 from saccade.data.unigram import train_unigram
@@ -358,56 +357,3 @@ def repeatable(items: Iterable[T]) -> Iterable[T]:
     if iter(items) is items:
         raise TypeError("these items are gone through several times: give a list, not an iterator")
     return items
-
-
-class Tokenizers(NamedTuple):
-    """The tokenizers of both sides; one and the same if the vocabulary is joint."""
-
-    source: Tokenizer
-    target: Tokenizer
-
-
-def train_tokenizers(pairs: Iterable[Pair], config: DataConfig) -> Tokenizers:
-    """Learn the vocabularies that the settings ask for; the pairs are gone through several times and never held."""
-
-    def train(kind: TokenizerKind, size: int, *sides: int) -> Tokenizer:
-        texts = Texts(pairs, sides)
-        return Tokenizer.train(
-            kind, texts, size=size, min_frequency=config.min_frequency, normalization=config.normalization
-        )
-
-    if config.shares_vocabulary:
-        joint = train(config.tokenizer, config.vocabulary, 0, 1)
-        return Tokenizers(joint, joint)
-    return Tokenizers(
-        source=train(config.tokenizer, config.vocabulary, 0),
-        target=train(config.target_kind, config.target_size, 1),
-    )
-
-
-JOINT, SOURCE, TARGET = "tokenizer.json", "tokenizer.source.json", "tokenizer.target.json"
-
-
-def save_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
-    """One file for a joint vocabulary, two for separate ones."""
-    if tokenizers.source is tokenizers.target:
-        tokenizers.source.save(folder / JOINT)
-    else:
-        tokenizers.source.save(folder / SOURCE)
-        tokenizers.target.save(folder / TARGET)
-
-
-def load_tokenizers(folder: Path) -> Tokenizers:
-    """What `save_tokenizers` wrote; a joint vocabulary is one object for both sides."""
-    if (folder / JOINT).is_file():
-        joint = Tokenizer.load(folder / JOINT)
-        return Tokenizers(joint, joint)
-    return Tokenizers(Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET))
-
-
-def tokenizers_digest(tokenizers: Tokenizers) -> str:
-    """A hash of everything in the tokenizers."""
-    digest = hashlib.sha256(b"joint" if tokenizers.source is tokenizers.target else b"separate")
-    for tokenizer in tokenizers:
-        digest.update(tokenizer.document().encode("utf-8"))
-    return digest.hexdigest()

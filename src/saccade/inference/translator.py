@@ -15,7 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from saccade.checkpoint import GENERATION, ModelFolder, find_model_folder, load_model_folder
 from saccade.config import build, merge
 from saccade.data.text import normalize
-from saccade.data.tokenizer import Tokenizer, Tokenizers
+from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble, Mean, shares_of
 from saccade.decoding.hypothesis import Hypothesis

@@ -11,7 +11,7 @@ from saccade.data.config import DataConfig
 from saccade.data.corpus import Corpus, build_corpus
 from saccade.data.mixture import find_quotas
 from saccade.data.report import DataReport
-from saccade.data.tokenizer import Tokenizers, load_tokenizers
+from saccade.data.tokenizer_pair import Tokenizers, load_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.distributed.group import ALONE, Group
 from saccade.errors import SaccadeError

@@ -113,6 +113,7 @@ def forecast(
     processes: int = 1,
     valid: CorpusStatistics | None = None,
     autocast: Autocast = contextlib.nullcontext,
+    quick: bool = False,
 ) -> Forecast:
     """Run the longest possible batch once and a typical one a few times, and reckon from that.
 
@@ -131,7 +132,8 @@ def forecast(
                 with torch.no_grad():
                     peak = max(peak, trial.measure(longest_shape(valid, batch_tokens)).peak)
                 model.train()
-            seconds = trial.seconds(typical, seconds_a_token)
+            # At the start of a run only what could stop it is measured: the first update must not wait for the rest.
+            seconds = seconds_a_token * typical.tokens if quick else trial.seconds(typical, seconds_a_token)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
+from threading import Thread
 
 import torch
 from torch import nn
 
 from saccade.training.config import TrainingConfig
+
+
+def expect_optimizer() -> None:
+    """Begin to import what torch imports with its first optimizer: a second that passes while the data is opened."""
+    Thread(target=import_module, args=("torch._dynamo",), daemon=True).start()
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
-from saccade.checkpoint import save_tokenizers, vocabulary_sizes
+from saccade.checkpoint import vocabulary_sizes
 from saccade.config import merge, read_yaml
 from saccade.data.batches import collate
 from saccade.data.order import Order, Place
+from saccade.data.tokenizer_pair import save_tokenizers
 from saccade.distributed.group import Group, join, local_rank
 from saccade.errors import SaccadeError
 from saccade.evaluation.scores import find_metric
@@ -37,13 +38,15 @@ from saccade.training.lock import run_lock
 from saccade.training.loop import Loop, NotFiniteError
 from saccade.training.machine import autocast_for, check_disk, choose_precision, disk_needed, prepare_machine
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizer import make_optimizer
+from saccade.training.optimizer import expect_optimizer, make_optimizer
 from saccade.training.saving import Saver
 from saccade.training.schedule import learning_rate, paper_peak
 from saccade.training.selection import Selection
 from saccade.training.state import State, Whole, checkpoints, load_checkpoint, newest_whole, set_aside, step_of
 from saccade.training.tracking import RunTracker, SilentTracker, Tracker, person_time
 from saccade.training.validation import Validation
+
+COUNTED = 16  # examples of the first batch whose operations are counted: those of one batch are all about as long
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,7 @@ class Run:
 
     def prepare(self) -> None:
         """Data, model, optimizer, loop; from a checkpoint if the run is resumed."""
+        expect_optimizer()
         for words in self.changes:
             self.tracker.say(f"changed: {words}: from here on this is not the run that it would have been")
         self.load_data()
@@ -216,6 +220,7 @@ class Run:
             processes=self.group.size,
             valid=self.data.valid.statistics if self.data.valid else None,
             autocast=autocast,
+            quick=True,
         )
         for line in (*expected.lines(), *expected.attention()):
             self.tracker.say(line)
@@ -242,7 +247,7 @@ class Run:
             autocast=autocast,
         )
         first = next(order.rest_of_epoch(Place()))
-        batch = collate(self.data.train, first.rows, self.loop.symbols).to(self.device)
+        batch = collate(self.data.train, first.rows[:COUNTED], self.loop.symbols).to(self.device)
         self.flop_rate = FlopRate.measure(self.model, self.objective, batch)
         logs = (self.directory.metrics, self.directory.timing)
         self.saver = Saver(
@@ -306,6 +311,7 @@ class Run:
         with Interruption() as interruption:
             updates = self.loop.updates()
             reason = self.reason_to_stop(interruption)
+            self.tracker.say(f"training begins with step {progress.step + 1:,}" if reason is None else "nothing to do")
             while reason is None:
                 update = next(updates)
                 progress.flops += self.flop_rate.per_token * update.target_tokens
