@@ -112,9 +112,10 @@ def check_fit(choice: Choice, sizes: VocabularySizes, path: Path) -> None:
 def find_model_folder(path: Path) -> Path:
     """The folder itself, or model-best or model-last of a run directory."""
     path = Path(path)
-    names = ("model-best", "model-last")
-    # A run that was killed between two renames has its older model aside until it is resumed.
-    for candidate in (path, *(path / name for name in names), *(previous(path / name) for name in names)):
+    # A writer that was killed between two renames has left the older model aside; it is put back on resuming.
+    aside = [] if path.exists() or not path.name else [previous(path)]
+    models = [place for name in ("model-best", "model-last") for place in (path / name, previous(path / name))]
+    for candidate in (path, *aside, *models):
         if (candidate / CONFIG).is_file():
             return candidate
     if not path.exists():
@@ -140,6 +141,7 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Copy the tensors of a file into a model; names, shapes and types must be exactly the model's."""
+    check_shapes(tensor_shapes(path), named_weights(model), path)  # before anything is read
     put_weights(model, load_tensors(path), path)
 
 

@@ -14,7 +14,7 @@ from saccade.errors import SaccadeError, UsageError, did_you_mean
 from saccade.recipe_loader import RecipeLoader
 from saccade.untrusted import check_plain, read_text, shown
 
-LARGEST = 2**16  # bytes of a YAML file; a recipe has some thousand, and its parser takes a second for this many
+LARGEST = 2**18  # bytes of a YAML file, enough for some thousand paths; its parser takes some seconds for this many
 
 LINE_ENDS = {"\x85", "\u2028", "\u2029"}  # that YAML has beside the line feed
 
@@ -120,7 +120,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file of plain data; aliases, tags and doubled keys are refused."""
     advice = "a recipe is a YAML mapping of model, data, training …"
     try:
-        values = yaml.load(read_text(path, LARGEST), RecipeLoader)
+        values = RecipeLoader(read_text(path, LARGEST)).get_single_data()
         check_plain(values)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
@@ -145,6 +145,8 @@ def write_yaml(config: Config, path: str | Path) -> None:
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     if LINE_ENDS & set(text):  # the library leaves them bare, and reads them as spaces
         text = yaml.safe_dump(values, sort_keys=False)
+    if len(text.encode("utf-8")) > LARGEST:
+        raise SaccadeError("the settings are too long to be read again", where=str(path), do="name fewer files")
     Path(path).write_text(text, encoding="utf-8")
 
 

@@ -10,6 +10,7 @@ hidden folders with these names, which `recover` puts right:
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -24,7 +25,9 @@ from saccade.untrusted import check_plain, parse_json, read_text, shown
 
 MANIFEST = "manifest.json"
 LARGEST = 2**20  # bytes of a file of plain data
+PASSING = {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EACCES}
 PIECE = 8 * 2**20  # bytes that are hashed at a time
+AT_ONCE = 2  # files that are; a manifest may list thousands
 
 
 @contextlib.contextmanager
@@ -140,9 +143,9 @@ def verifying(path: Path, *needed: str) -> Iterator[frozenset[str]]:
         if not isinstance(expected, dict) or expected.get("bytes") != (path / name).stat().st_size:
             raise damaged(path / name, "is not what was written: its size differs")
     large = {name for name, expected in listed.items() if expected["bytes"] > PIECE}
-    for name in listed.keys() - large:
+    for name in sorted(listed.keys() - large):
         check_digest(path / name, listed[name])
-    with ThreadPoolExecutor(max(1, len(large)), thread_name_prefix="verify") as pool:
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
         checks = [pool.submit(check_digest, path / name, listed[name]) for name in sorted(large)]
         try:
             yield frozenset(listed)
@@ -201,6 +204,8 @@ def read_plain(path: Path) -> str:
     try:
         return read_text(path, LARGEST)
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in PASSING:
+            raise  # this says nothing about the file
         what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise damaged(path, what) from None
 

@@ -32,7 +32,10 @@ def build(step: int):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(step)
-            optimizer.state[parameter] = {"exp_avg": torch.full_like(parameter, step), "step": torch.tensor(step)}
+            optimizer.state[parameter] = {
+                "exp_avg": torch.full_like(parameter, step),
+                "step": torch.tensor(float(step)),
+            }
     return model, optimizer
 
 

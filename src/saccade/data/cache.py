@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import tokenizers as tokenizers_library
 
@@ -39,6 +39,7 @@ from saccade.data.report import DataReport
 from saccade.data.store import ARRAYS, open_store
 from saccade.data.tokenizer_pair import Tokenizers, load_tokenizers, tokenizers_digest
 from saccade.errors import SaccadeError
+from saccade.file_lock import lock_file
 from saccade.folder import (
     MANIFEST,
     damaged,
@@ -51,11 +52,6 @@ from saccade.folder import (
     whole_folder,
     write_json,
 )
-
-try:
-    import fcntl
-except ImportError:  # Windows: whoever builds one entry in two processes at once there is on his own
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1  # raise it whenever the same texts and settings would become other tokens
 ENTRY = "entry.json"
@@ -282,23 +278,10 @@ def entry_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
             if not path.exists():
                 raise unwritable(path.parent, error) from None
         else:
-            if not lock(file, wait=False):
+            if not lock_file(file.fileno(), wait=False):
                 say(f"token cache: waiting for another process that prepares {path}")
-                lock(file, wait=True)
+                lock_file(file.fileno(), wait=True)
         yield
-
-
-def lock(file: IO[Any], *, wait: bool) -> bool:
-    """Lock a file until it is closed; false if another process has it. Some file systems cannot: then nobody waits."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def recover_quietly(path: Path) -> None:
@@ -313,7 +296,7 @@ def clear_leftovers(root: Path) -> None:
         path = root / leftover.name[1:].rpartition(".")[0]
         assert leftover in (partial(path), previous(path))
         with contextlib.suppress(OSError), path.with_name(path.name + LOCK).open("a") as file:
-            if lock(file, wait=False):
+            if lock_file(file.fileno(), wait=False):
                 shutil.rmtree(leftover, ignore_errors=True)
 
 

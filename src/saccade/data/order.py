@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saccade.data.batches import Bucketed, Indices, bucketed
+from saccade.data.config import DataConfig
 from saccade.data.corpus import Corpus
 from saccade.data.mixture import mix
 from saccade.data.permutation import permute
@@ -70,6 +71,17 @@ class Order:
         self.mixture = mix(corpus.parts, seed=seed, weights=weights, temperature=temperature)
         pools = math.ceil(corpus.statistics.longer_tokens / (batch_tokens * pool))
         self.pools = min(pools, len(self.mixture))  # no pool is empty
+
+    @classmethod
+    def of(cls, corpus: Corpus, config: DataConfig, seed: int) -> Order:
+        """The order that the settings of a run ask for."""
+        return cls(
+            corpus,
+            batch_tokens=config.batch_tokens,
+            seed=seed,
+            weights=config.weights,
+            temperature=config.temperature,
+        )
 
     def rest_of_epoch(self, place: Place) -> Iterator[Planned]:
         """The batches from a place to the end of its epoch."""

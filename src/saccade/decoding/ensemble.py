@@ -135,7 +135,10 @@ def shares_of(weights: Sequence[float] | None, members: int) -> tuple[float, ...
         )
     if not all(math.isfinite(weight) and weight > 0 for weight in weights):
         raise SaccadeError("the weights of an ensemble are above 0", do="leave out a model that should not count")
-    return tuple(weight / math.fsum(weights) for weight in weights)
+    scaled = [weight / max(weights) for weight in weights]
+    if not all(scaled):
+        raise SaccadeError("the weights of an ensemble are too far apart", do="leave out a model that should not count")
+    return tuple(weight / math.fsum(scaled) for weight in scaled)
 
 
 def sources_of(source: Source, members: int) -> tuple[Source, ...]:

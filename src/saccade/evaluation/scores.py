@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -44,6 +44,18 @@ class Score:
             "higher_is_better": self.higher_is_better,
             "details": {key: finite(value) for key, value in self.details.items()},
         }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Score:
+        """What `to_json` wrote."""
+        details = {key: unknown_as_nan(value) for key, value in values["details"].items()}
+        value = unknown_as_nan(values["value"])
+        return cls(values["name"], value, values["signature"], values["higher_is_better"], details)
+
+
+def unknown_as_nan(value: float | None) -> float:
+    """The number in a JSON file, where null stands for what JSON cannot hold."""
+    return math.nan if value is None else float(value)
 
 
 def finite(value: float) -> float | None:

@@ -47,7 +47,7 @@ class TrainingConfig(Config):
     """Largest norm of the gradient; 0 does not clip."""
     accumulate: int = Field(1, ge=1)
     """Batches in one update; the result is that of one big batch."""
-    log_every: int = Field(50, ge=1)
+    log_every: int = Field(50, ge=1, le=10_000)
     """Updates between two lines of the log."""
     validate_every: int = Field(500, ge=1)
     """Updates between two validations; there is always one at the end."""

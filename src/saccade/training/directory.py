@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -12,8 +13,12 @@ import torch
 
 from saccade.config import Config, write_yaml
 from saccade.errors import SaccadeError
-from saccade.folder import partial, recover, write_json
+from saccade.folder import flush, partial, recover, write_json
 from saccade.version import __version__
+
+ENVIRONMENT = "env.json"
+UNFINISHED = {"samples", ENVIRONMENT, ".config.yaml.partial"}
+"""What a command that was killed while it made a run directory may have left in an empty folder."""
 
 
 @dataclass(frozen=True)
@@ -85,32 +90,48 @@ class RunDirectory:
 
 def create(path: Path, config: Config) -> RunDirectory:
     """A new run directory, which appears with its config in it or not at all; what is there already is not touched."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    path = path.absolute()
+    if path.exists() and not (path.is_dir() and {entry.name for entry in path.iterdir()} <= UNFINISHED):
         raise SaccadeError(
             "already exists and is not empty",
             where=str(path),
             do=f"choose another --output, or continue it: saccade train --resume {path}",
         )
-    place = partial(path)
+    # A folder of the user's own, perhaps a link or a mounted disk, is filled; a new one is renamed into place.
+    place = path if path.exists() else partial(path)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        recover(path)
-        RunDirectory(place).samples.mkdir(parents=True)
-        write_yaml(config, RunDirectory(place).config)
-        write_json(place / "env.json", environment())
-        place.rename(path)
+        if place != path:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            recover(path)
+        RunDirectory(place).samples.mkdir(parents=True, exist_ok=True)
+        write_json(place / ENVIRONMENT, environment())
+        rewrite_config(RunDirectory(place), config)  # last: it is what makes a run of a folder
+        if place != path:
+            place.rename(path)
     except OSError as error:
-        shutil.rmtree(place, ignore_errors=True)
+        remove(RunDirectory(place))
         raise SaccadeError(
             f"cannot be written: {error.strerror}", where=str(path), do="choose another --output"
         ) from None
     return RunDirectory(path)
 
 
+def remove(directory: RunDirectory) -> None:
+    """Forget a run that never began; the same command may come again."""
+    for entry in directory.path.iterdir() if directory.path.is_dir() else ():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a link or a mounted disk stays
+        directory.path.rmdir()
+
+
 def rewrite_config(directory: RunDirectory, config: Config) -> None:
-    """Keep changed settings of a run."""
+    """Keep the settings of a run: the old ones or the new ones, whatever happens."""
     place = partial(directory.config)
     write_yaml(config, place)
+    flush(place)
     place.replace(directory.config)
 
 

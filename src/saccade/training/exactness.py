@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+import unicodedata
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -21,8 +23,8 @@ FREE = ("max_minutes", "keep_checkpoints", "average_last", "patience", "samples"
 ENDS = ("max_steps", "max_epochs")
 """Settings that end a run, and shape it only if the schedule comes down to its end."""
 
-DATA_FREE = ("cache", "workers")
-"""Settings of the data that change where and how fast it is prepared, and nothing else."""
+DATA_FREE = ("cache", "workers", "source", "target", "valid_source", "valid_target")
+"""Settings of the data that say where it lies and how fast it is prepared; a digest guards its content."""
 
 
 def check_resumable(before: RunConfig, after: RunConfig) -> None:
@@ -62,10 +64,12 @@ def comes_down(training: TrainingConfig) -> bool:
 
 
 def arithmetic(device: torch.device, processes: int, precision: str) -> dict[str, str]:
-    """All that decides, besides the config, in which order floating-point numbers are added."""
+    """All that decides, besides the config, which tokens a text becomes and in which order numbers are added."""
     facts = {
         "saccade": __version__,
         "torch": torch.__version__,
+        "tokenizers": version("tokenizers"),
+        "unicode": unicodedata.unidata_version,
         "machine": platform.machine(),
         "processor": torch.backends.cpu.get_cpu_capability(),
         "device": device.type if device.type != "cuda" else torch.cuda.get_device_name(device),

@@ -201,14 +201,7 @@ class Inspector:
 
     def batches(self, data: Data) -> Order:
         """How the data is cut into batches."""
-        config = self.config.data
-        order = Order(
-            data.train,
-            batch_tokens=config.batch_tokens,
-            seed=self.config.training.seed,
-            weights=config.weights,
-            temperature=config.temperature,
-        )
+        order = Order.of(data.train, self.config.data, self.config.training.seed)
         self.found.update(batches=order.batches_an_epoch, padding=order.padding)
         return order
 

@@ -7,6 +7,8 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interruption:
     """While active, the first signal is only noted; a second Ctrl-C stops at once."""
@@ -17,7 +19,7 @@ class Interruption:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in SIGNALS:
                 self._previous[number] = signal.signal(number, self._note)
         return self
 

@@ -9,11 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from saccade.errors import SaccadeError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from saccade.file_lock import lock_file
 
 NAME = ".lock"
 
@@ -29,18 +25,15 @@ def run_lock(directory: Path) -> Iterator[None]:
             f"cannot be written: {error.strerror}", where=str(directory), do="check the permissions and the disk"
         ) from None
     try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.read(handle, 200).decode("utf-8", "replace").strip()
-                raise SaccadeError(
-                    f"is being trained by {holder or 'another process'}",
-                    where=str(directory),
-                    do="wait for it or stop it; two processes would overwrite each other's checkpoints",
-                ) from None
+        if not lock_file(handle, wait=False):
+            holder = os.read(handle, 200).decode("utf-8", "replace").strip()
+            raise SaccadeError(
+                f"is being trained by {holder or 'another process'}",
+                where=str(directory),
+                do="wait for it or stop it; two processes would overwrite each other's checkpoints",
+            )
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield
     finally:
         os.close(handle)  # and with it goes the lock

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,17 +20,17 @@ from saccade.data.tokenizer_pair import save_tokenizers
 from saccade.distributed.group import Group, join, local_rank
 from saccade.errors import SaccadeError
 from saccade.evaluation.scores import find_metric
-from saccade.folder import read_json, replace_file, whole_folder
+from saccade.folder import json_text, read_json, replace_file, verify, whole_folder
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
 from saccade.models.registry import Choice
 from saccade.training.config import RunConfig, check_complete, run_config
 from saccade.training.data import check_lengths, fit_length_limit, load_data
-from saccade.training.directory import RunDirectory, create, rewrite_config
+from saccade.training.directory import RunDirectory, create, remove, rewrite_config
 from saccade.training.exactness import arithmetic, check_resumable, environment_changes, shaping_changes
 from saccade.training.flops import FlopRate
 from saccade.training.forecast import forecast
-from saccade.training.interruption import Interruption
+from saccade.training.interruption import SIGNALS, Interruption
 from saccade.training.limits import last_epoch, planned_updates
 from saccade.training.lock import run_lock
 from saccade.training.loop import Loop, NotFiniteError
@@ -79,7 +77,7 @@ def resume(path: Path, overrides: dict[str, Any] | None = None) -> RunResult:
         raise SaccadeError("is no run directory", where=str(path), do="name the --output of an earlier run")
     saved = read_yaml(directory.config)
     before = run_config(saved, where=str(directory.config))
-    config = run_config(merge(saved, overrides or {}), where=str(directory.config))
+    config = with_absolute_paths(run_config(merge(saved, overrides or {}), where=str(directory.config)))
     check_resumable(before, config)
     config = config.model_copy(update={"output": str(path)})
     device = check(config)
@@ -150,17 +148,21 @@ class Run:
         except BaseException:
             self.tracker.close()
             if self.group.rank == 0 and not self.resumed:  # nothing is learnt yet: the same command may come again
-                shutil.rmtree(self.directory.path, ignore_errors=True)
+                remove(self.directory)
             raise
         try:
             with self.saver:
                 interrupted = self.learn()
                 self.finish(whole=interrupted is None)
-        except NotFiniteError as error:
-            raise self.not_finite(error) from None
-        finally:
-            self.tracker.say(f"run directory: {self.directory.path}")
-            self.tracker.close()
+        except BaseException as error:
+            with contextlib.suppress(OSError, SaccadeError):  # the first fault is the one to tell
+                self.tracker.say(f"run directory: {self.directory.path}")
+                self.tracker.close()
+            if isinstance(error, NotFiniteError):
+                raise self.not_finite(error) from None
+            raise
+        self.tracker.say(f"run directory: {self.directory.path}")
+        self.tracker.close()
         progress = self.loop.progress
         return RunResult(self.directory, progress.step, self.selection.best.validation, progress.seconds, interrupted)
 
@@ -193,13 +195,7 @@ class Run:
         self.tracker.say(f"model: {self.choice.family}, {parameters:,} parameters, on {self.device}")
         self.objective = Likelihood(self.training.label_smoothing)
         optimizer = make_optimizer(self.model.parameters(), self.training)
-        order = Order(
-            self.data.train,
-            batch_tokens=self.config.data.batch_tokens,
-            seed=self.training.seed,
-            weights=self.config.data.weights,
-            temperature=self.config.data.temperature,
-        )
+        order = Order.of(self.data.train, self.config.data, self.training.seed)
         self.tracker.say(f"batches: {order.batches_an_epoch:,} an epoch, {order.padding:.1%} padding")
         self.total_steps = planned_updates(self.training, order.batches_an_epoch)
         check_lengths(self.model, self.data)
@@ -267,6 +263,8 @@ class Run:
         """Read or find the data; a resumed run refuses other data than it began with."""
         places = self.directory
         kept = places.tokenizers if self.resumed and places.tokenizers.exists() else None
+        if kept is not None:
+            verify(kept)
         self.data = load_data(self.config.data, self.tracker, tokenizers_folder=kept, group=self.group)
         if self.resumed and places.data.exists():
             if read_json(places.data).get("digest") != self.data.digest:
@@ -279,20 +277,26 @@ class Run:
             with whole_folder(places.tokenizers) as folder:
                 save_tokenizers(folder, self.data.tokenizers)
             found = {"digest": self.data.digest, "report": self.data.report.to_json()}
-            replace_file(places.data, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+            replace_file(places.data, json_text(found))
         for line in self.data.report.attention():
             self.tracker.say(line)
 
     def restore(self) -> None:
         """Continue from the newest whole checkpoint, or from the beginning if there is none."""
         found = newest_whole(self.directory.checkpoints) if self.group.rank == 0 else Whole(None, [])
+        if found.damaged and found.path is None:
+            raise SaccadeError(
+                f"none of its {len(found.damaged)} checkpoints can be used; the newest: {found.damaged[0][1].what}",
+                where=str(found.damaged[0][1].where),
+                do="copy them again from where they are whole, or start a new run with another --output",
+            )
         for path, fault in found.damaged:
             self.tracker.say(f"damaged checkpoint: {fault.where}: {fault.what}; kept as {set_aside(path)}")
         step = int(self.group.totals([step_of(found.path) if found.path else 0])[0])
         if self.group.rank == 0:
             self.selection.recover()
         if step == 0:
-            self.tracker.say("there is no whole checkpoint: the run begins again")
+            self.tracker.say("there is no checkpoint yet: the run begins again")
             self.tracker.rewind(0, {})
             return
         path = self.directory.checkpoints / f"step-{step}"
@@ -343,9 +347,14 @@ class Run:
             reason = f"{training.max_minutes:g} minutes are over"
         elif training.patience and progress.stale >= training.patience:
             reason = f"no better {training.criterion} since step {progress.best_step:,}"
-        if self.group.size > 1 and self.group.totals([float(reason is not None)])[0] and reason is None:
-            reason = "another process stopped"
-        return reason
+        if self.group.size == 1:
+            return reason
+        flags = [reason is not None, *(interruption.signal == number for number in SIGNALS)]
+        stopped, *signalled = self.group.totals([float(flag) for flag in flags])
+        for number, count in zip(SIGNALS, signalled, strict=True):
+            if count and interruption.signal is None:  # one process was told to stop, and so all were
+                interruption.signal = number
+        return reason or ("another process stopped" if stopped else None)
 
     def share_done(self) -> float | None:
         """How much of the run is over, by whichever limit is nearer."""

@@ -66,11 +66,10 @@ class Selection:
             recover(path)
         try:
             verify(self.directory.best, VALIDATION)
-            value = read_json(self.directory.best / VALIDATION).get("value")
-        except SaccadeError:
+            found = read_json(self.directory.best / VALIDATION)
+            self.best = Kept(Validation.from_json(found), float(found["value"]))
+        except (SaccadeError, KeyError, TypeError, ValueError):
             return  # there is none, or nobody can trust it: the next validation writes it anew
-        if isinstance(value, float | int):
-            self.best = Kept(None, float(value))
 
     def judge(self, progress: Progress) -> None:
         """Validate, note what early stopping needs, and keep the model if it is the best so far."""
@@ -79,7 +78,7 @@ class Selection:
         found = self.validate(self.valid)
         self.tracker.validation(progress.step, found)
         value = found.value(self.training.criterion)
-        if progress.best is None or value < progress.best:
+        if math.isfinite(value) and (progress.best is None or value < progress.best):
             progress.best, progress.best_step, progress.stale = value, progress.step, 0
         else:
             progress.stale += 1

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from saccade.errors import SaccadeError
 from saccade.evaluation.curves import plot_curves
 from saccade.training.directory import RunDirectory
 from saccade.training.loop import Progress, Update
@@ -102,7 +103,13 @@ class RunTracker:
     def say(self, message: str) -> None:
         """One message to the user and to the log."""
         self.console.print(message, markup=False)
-        print(f"{datetime.now():%H:%M:%S} {message}", file=self._log, flush=True)
+        self._note(message)
+
+    def _note(self, message: str) -> None:
+        try:
+            print(f"{datetime.now():%H:%M:%S} {message}", file=self._log, flush=True)
+        except OSError as error:
+            raise unwritable(self.directory.log, error) from None
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         """A bar on a terminal, elsewhere a line now and then."""
@@ -147,7 +154,7 @@ class RunTracker:
         epoch = progress.place.epoch + 1
         line = f"step {update.step:,} epoch {epoch} loss {means['loss']:.4f}, {rate:,.0f} tok/s{left}"
         if self.console.is_terminal:
-            print(f"{datetime.now():%H:%M:%S} {line}", file=self._log, flush=True)
+            self._note(line)
         else:
             self.say(line)
         self._row(
@@ -249,23 +256,41 @@ def tensorboard_writer(path: Path, first_step: int) -> Any:
 
 def write_row(path: Path, columns: Sequence[str], values: dict[str, Any]) -> None:
     """Append one row to a CSV file, with its header if it is new."""
-    new = not path.exists() or path.stat().st_size == 0
-    with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
-        if new:
-            writer.writeheader()
-        writer.writerow(values)
+    try:
+        new = not path.exists() or path.stat().st_size == 0
+        with path.open("a", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
+            if new:
+                writer.writeheader()
+            writer.writerow(values)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: Path, error: OSError) -> SaccadeError:
+    """What to tell when a log cannot be written."""
+    return SaccadeError(
+        f"cannot be written: {error.strerror or error}",
+        where=str(path),
+        do="make room, then go on: saccade train --resume RUN",
+    )
 
 
 def draw_curves(directory: RunDirectory) -> None:
     """Draw metrics.csv and timing.csv as results.png."""
-    rows: list[dict[str, str]] = []
-    for path in (directory.metrics, directory.timing):
-        if path.exists():
-            with path.open(encoding="utf-8", newline="") as file:
-                rows += csv.DictReader(file)
+    rows = [row for path in (directory.metrics, directory.timing) if path.exists() for row in read_rows(path)]
     if rows:
         plot_curves(rows, directory.curves)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file; a picture is not worth failing for what somebody else wrote into it."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        try:
+            rows = list(csv.DictReader(file))
+        except csv.Error:
+            return []
+    return [{name: cell for name, cell in row.items() if name is not None} for row in rows]
 
 
 def person_time(seconds: float) -> str:

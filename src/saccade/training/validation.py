@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from saccade.data.batches import batches_in_order, collate
 from saccade.data.corpus import Corpus
 from saccade.data.files import Pair
 from saccade.evaluation.perplexity import perplexity
-from saccade.evaluation.scores import Score, score
+from saccade.evaluation.scores import Score, finite, score
 from saccade.inference.translator import Translator
 from saccade.training.objectives.objective import Objective
 
@@ -45,7 +46,14 @@ class Validation:
     def to_json(self) -> dict[str, Any]:
         """Loss and scores as plain data."""
         scores = {name: found.to_json() for name, found in self.scores.items()}
-        return {"loss": self.loss, "perplexity": self.perplexity, "scores": scores}
+        return {"loss": finite(self.loss), "perplexity": finite(self.perplexity), "scores": scores}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Validation:
+        """What `to_json` wrote; samples are not kept."""
+        figures = [math.inf if values[name] is None else float(values[name]) for name in ("loss", "perplexity")]
+        scores = {name: Score.from_json(found) for name, found in values["scores"].items()}
+        return cls(figures[0], figures[1], scores, ())
 
     def __str__(self) -> str:
         parts = [f"loss {self.loss:.4f}", f"perplexity {self.perplexity:.2f}"]
