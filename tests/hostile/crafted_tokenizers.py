@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,16 +45,21 @@ def text(kind: str, name: str, content: str | bytes, says: str) -> None:
     TOKENIZERS[kind].add(name, make, file_of(kind), says)
 
 
+def label_of(name: str, value: Any) -> str:
+    """A name for a case out of the value that is wrong."""
+    return re.sub(r"\W+", "_", f"{name}_{type(value).__name__}_{json.dumps(value)}")[:70].strip("_")
+
+
 def part(kind: str, name: str, value: Any) -> None:
     """A case with another part of the pipeline."""
-    label = f"{name}_{json.dumps(value)[:40]}"
+    label = label_of(name, value)
     says = f"its {name} is not the one|part"
     changed(kind, label, lambda document: document["tokenizer"].update({name: value}), says)
 
 
 def model(kind: str, name: str, value: Any, says: str) -> None:
     """A case with another part of the model."""
-    label = f"model_{name}_{json.dumps(value)[:30]}"
+    label = label_of(f"model_{name}", value)
     changed(kind, label, lambda document: document["tokenizer"]["model"].update({name: value}), says)
 
 
@@ -108,7 +114,7 @@ for base in TOKENIZERS:
     model(base, "unk_token", "dog", "its model is not the one|no usable tokenizer")
     model(base, "vocab", None, "no vocabulary")
     model(base, "vocab", 7, "no vocabulary")
-    model(base, "vocab", {}, "no vocabulary|ids 0 to 3|is not there")
+    model(base, "vocab", {"a": 0}, "no vocabulary|ids 0 to 3|is not there")
     model(base, "vocab", [], "no vocabulary|ids 0 to 3")
 
 model("bpe", "dropout", 0.5, "its model is not the one")

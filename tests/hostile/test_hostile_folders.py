@@ -9,20 +9,13 @@ import torch
 
 from hostile.case import Case, check_refusal
 from hostile.command import check_answer, command
-from hostile.crafted_configs import CONFIGS
-from hostile.crafted_manifests import HARMLESS, MANIFESTS
-from hostile.crafted_tokenizers import SIZED, TOKENIZERS
-from hostile.crafted_weights import WEIGHTS
+from hostile.crafted_folders import REFUSED
+from hostile.crafted_manifests import HARMLESS
 from hostile.guard import guarded
 from hostile.pristine import copy_of
 from saccade.checkpoint import weights_of
 from saccade.errors import SaccadeError
 from saccade.inference.translator import load
-
-SEPARATE = [*MANIFESTS.cases, *CONFIGS.cases, *WEIGHTS.cases, *SIZED.cases, *TOKENIZERS["separate"].cases]
-REFUSED = [("separate", case) for case in SEPARATE] + [
-    (kind, case) for kind, catalogue in TOKENIZERS.items() if kind != "separate" for case in catalogue.cases
-]
 
 
 @pytest.mark.parametrize(("kind", "case"), [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REFUSED])

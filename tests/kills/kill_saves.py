@@ -34,6 +34,7 @@ def build(step: int):
             parameter.fill_(step)
             optimizer.state[parameter] = {
                 "exp_avg": torch.full_like(parameter, step),
+                "exp_avg_sq": torch.full_like(parameter, step),
                 "step": torch.tensor(float(step)),
             }
     return model, optimizer

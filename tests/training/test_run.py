@@ -413,3 +413,43 @@ def test_flops_are_those_of_the_formula(config):
     expected = 6 * tokens * (encoder + decoder + SIZES.target * width + (2 + 3 + 3) * products)
     assert flops_of_batch(model, Likelihood(0.1), make_batch([length] * rows, [length] * rows)) == expected
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_left_as_it_is(config, tmp_path):
+    train(config())
+    run = tmp_path / "run"
+    for path in checkpoints(run / "checkpoints"):
+        (path / "state.json").write_text("{}", encoding="utf-8")
+    before = (run / "metrics.csv").read_bytes()
+    with pytest.raises(SaccadeError, match=r"none of its 3 checkpoints can be used"):
+        resume(run)
+    assert (run / "metrics.csv").read_bytes() == before
+    assert len(checkpoints(run / "checkpoints")) == 3
+
+
+def test_the_data_of_a_run_may_be_moved_before_it_goes_on(config, data, tmp_path):
+    for name in ("train.src", "train.tgt"):
+        shutil.copy(data / name, tmp_path / name)
+    train(config(data={"source": str(tmp_path / "train.src"), "target": str(tmp_path / "train.tgt")}))
+    elsewhere = {"source": str(data / "train.src"), "target": str(data / "train.tgt")}
+    for name in ("train.src", "train.tgt"):
+        (tmp_path / name).unlink()
+    assert resume(tmp_path / "run", {"data": elsewhere, "training": {"max_steps": 13}}).step == 13
+
+
+def test_an_empty_folder_of_the_users_own_becomes_the_run(config, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    with pytest.raises(SaccadeError):
+        train(config(data={"max_length": 1}, output=str(tmp_path / "link")))
+    assert list((tmp_path / "disk").iterdir()) == []
+    assert train(config(training={"max_steps": 2}, output=str(tmp_path / "link"))).step == 2
+    assert (tmp_path / "disk" / "config.yaml").is_file()
+
+
+def test_a_resumed_run_still_knows_how_good_its_best_model_is(config, tmp_path):
+    first = train(config())
+    again = resume(tmp_path / "run")
+    assert again.validation is not None
+    assert again.validation.loss == first.validation.loss
+    assert again.validation.scores == first.validation.scores

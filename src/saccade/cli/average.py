@@ -100,9 +100,11 @@ def check_same_model(first: Path, other: Path) -> None:
 def write_average(paths: list[Path], model: Path, output: Path) -> None:
     """A copy of a model folder with averaged weights."""
     from saccade.checkpoint import load_model_folder, put_weights, save_model_folder
+    from saccade.inference.translator import translator_from
     from saccade.training.averaging import average_weights
 
     folder = load_model_folder(model)
+    translator_from(folder, where=str(model))  # its decoding defaults are copied, so they must be some
     put_weights(folder.model, average_weights(paths), paths[0])
     note = f"\nThe weights are the average of {len(paths)}: {', '.join(str(path) for path in paths)}.\n"
     save_model_folder(output, replace(folder, card=folder.card + note))
