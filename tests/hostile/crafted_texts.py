@@ -89,6 +89,7 @@ PAIRS.add(
     "line 1: has more than",
 )
 pairs("jsonl_of_words", "pairs.jsonl", b"ein Hund\n", "line 1: is not JSON")
+pairs("jsonl_of_a_key_twice", "pairs.jsonl", b'{"source": "a", "source": "b", "target": "c"}', "'source' stands twice")
 pairs("jsonl_of_lists", "pairs.jsonl", b'["a", "b"]\n', "line 1: is not a JSON object")
 pairs("jsonl_of_numbers", "pairs.jsonl", b'{"source": 1, "target": "b"}\n', "holds a int")
 pairs("jsonl_of_groups", "pairs.jsonl", b'{"source": {"a": 1}, "target": "b"}\n', "holds a dict")
@@ -147,15 +148,22 @@ def flip_parquet(folder: Path) -> None:
     (folder / "pairs.parquet").write_bytes(raw)
 
 
-def swell_parquet(folder: Path) -> None:
+def swell_parquet(folder: Path, *, known: bool = True) -> None:
     """One text of some megabytes, a thousand times: little on disk, gigabytes in memory."""
     texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 1000, pyarrow.int32()), ["x" * 11_000_000])
-    parquet.write_table(pyarrow.table({"source": texts, "target": texts}), folder / "pairs.parquet")
+    table = pyarrow.table({"source": texts, "target": texts})
+    parquet.write_table(table, folder / "pairs.parquet", store_schema=known)
 
 
 PAIRS.add("parquet_cut_in_half", cut_parquet, "pairs.parquet", "not a readable Parquet file")
 PAIRS.add("parquet_with_holes", flip_parquet, "pairs.parquet", "not a readable Parquet file")
-PAIRS.add("parquet_that_swells", swell_parquet, "pairs.parquet", "row 1|not a readable")
+PAIRS.add("parquet_that_swells", swell_parquet, "pairs.parquet", "row 1: .* more than 10,000,000 characters")
+PAIRS.add(
+    "parquet_that_swells_in_secret",
+    lambda folder: swell_parquet(folder, known=False),
+    "pairs.parquet",
+    "row 1: .* more than 10,000,000 characters",
+)
 
 
 def odd(name: str, content: str) -> None:

@@ -124,12 +124,12 @@ def draw_moment(chooser: random.Random, run: Path, seconds: float) -> Callable[[
     """A moment of a run: any, or one at which something delicate has just begun."""
     began = time.monotonic()
     if chooser.random() < 0.5:
-        delay = chooser.uniform(0, seconds)
+        delay = chooser.uniform(0, seconds / 2)  # a resumed run has less to do than a whole one
         return lambda: time.monotonic() - began >= delay
     pattern = chooser.choice(DELICATE)
     parent = run / PREFIX if "step" in pattern else run
     grace = chooser.uniform(0, 0.02)
-    skip = chooser.randrange(4)
+    skip = chooser.randrange(3)
     seen: set[str] = set()
     state = {"found": 0.0}
 

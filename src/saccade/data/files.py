@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 from saccade.data.lines import LONGEST_LINE, FileError, FileLines, Report, not_utf8, open_bytes, refuse, unreadable
 from saccade.errors import did_you_mean
+from saccade.untrusted import each_key_once
 
 __all__ = ["FileError", "Pair", "open_bytes", "read_lines", "read_pairs", "unreadable"]
 
 SOURCE_COLUMN = "source"
 TARGET_COLUMN = "target"
-PARQUET_ROWS = 4096  # rows in memory at a time
+PARQUET_ROWS = 32  # rows in memory at a time: a small file may hold one long text thousands of times
+PARQUET_BYTES = 2**20  # of rows that are turned into texts at once
 
 
 class Pair(NamedTuple):
@@ -174,7 +176,7 @@ def read_jsonl(path: str | Path, source_column: str, target_column: str, report:
 def parse_object(line: str, path: str | Path, number: int, example: str) -> dict[str, Any]:
     """The object that a line of JSON holds."""
     try:
-        record = json.loads(line)
+        record = json.loads(line, object_pairs_hook=each_key_once)
     except (ValueError, RecursionError) as error:
         raise FileError("not-json", f"is not JSON ({error})", file=path, line=number, do=example) from None
     if not isinstance(record, dict):
@@ -252,10 +254,10 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, repor
                         report(fault)
                         continue
                     yield pair
-    except OSError as error:
-        report(unreadable(path, error))
-        return
-    except pyarrow.ArrowException as error:
+    except (OSError, pyarrow.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # else it is about what the file holds
+            report(unreadable(path, error))
+            return
         report(FileError("damaged", f"is not a readable Parquet file ({error})", file=path, do="write it again"))
         return
     if number == 0:
@@ -263,12 +265,13 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, repor
 
 
 def records_of(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
-    """The rows of a record batch; Parquet does not check that its texts are UTF-8."""
-    try:
-        yield from batch.to_pylist()
-        return
-    except UnicodeDecodeError:
-        pass
+    """The rows of a record batch, large ones one by one; Parquet does not check that its texts are UTF-8."""
+    if batch.nbytes < PARQUET_BYTES:
+        try:
+            yield from batch.to_pylist()
+            return
+        except UnicodeDecodeError:
+            pass
     for row in range(batch.num_rows):
         try:
             yield from batch.slice(row, 1).to_pylist()

@@ -85,7 +85,12 @@ def resume(path: Path, overrides: dict[str, Any] | None = None) -> RunResult:
     group = join(device)
     with lock(directory, group):
         if group.rank == 0 and config != before:
-            rewrite_config(directory, config)
+            try:
+                rewrite_config(directory, config)
+            except OSError as error:
+                raise SaccadeError(
+                    f"cannot be written: {error.strerror}", where=str(directory.config), do="make room, and try again"
+                ) from None
         return Run(config, directory, device, group, resumed=True, changes=shaping_changes(before, config)).go()
 
 

@@ -1,0 +1,50 @@
+"""The outline of a model: what would be built, known without building it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from laws.subjects import SEPARATE, SIZES, choice_of, subjects
+from saccade.checkpoint import named_weights
+from saccade.errors import SaccadeError
+from saccade.interface import VocabularySizes
+from saccade.models.registry import choose
+
+
+@pytest.mark.parametrize("sizes", [SIZES, SEPARATE], ids=["joint", "separate"])
+@pytest.mark.parametrize("subject", subjects())
+def test_an_outline_has_the_names_and_shapes_of_the_model(
+    subject: tuple[str, dict[str, Any]], sizes: VocabularySizes
+) -> None:
+    choice = choice_of(subject)
+    before = torch.get_rng_state()
+    outline = choice.outline(sizes)
+    assert torch.equal(torch.get_rng_state(), before)  # looking first does not change the first weights
+    built = named_weights(choice.make(sizes))
+    found = named_weights(outline)
+    assert {name: (tensor.shape, tensor.dtype) for name, tensor in found.items()} == {
+        name: (tensor.shape, tensor.dtype) for name, tensor in built.items()
+    }
+    assert all(tensor.is_meta for tensor in found.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"width": 2_000_000_000}, "impossible size"),
+        ({"width": 2**62}, "impossible size"),
+        ({"feed_forward": 10**12}, "this machine has"),
+        ({"encoder_layers": 10**9}, "more than 10,000 tensors"),
+        ({"positions": "learned", "max_positions": 10**12}, "this machine has"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_it_is_built(changes: dict[str, Any], said: str) -> None:
+    choice = choose({"family": "transformer", "heads": 2, **changes})
+    began = time.thread_time()
+    with pytest.raises(SaccadeError, match=said):
+        choice.build(SIZES)
+    assert time.thread_time() - began < 5
