@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,9 +40,14 @@ def model_facts(folder: Path) -> dict[str, Any]:
     from saccade.checkpoint import GENERATION, load_model_folder, vocabulary_sizes
     from saccade.config import build
     from saccade.decoding.config import DecodingConfig
+    from saccade.folder import verify
     from saccade.models.registry import load_family
 
+    began = time.perf_counter()
+    verify(folder)
+    verified = time.perf_counter()
     loaded = load_model_folder(folder)
+    loading = time.perf_counter() - verified
     decoding = build(DecodingConfig, loaded.generation, where=str(folder / GENERATION))
     sizes = vocabulary_sizes(loaded.tokenizers)
     source, target = loaded.tokenizers
@@ -57,6 +63,12 @@ def model_facts(folder: Path) -> dict[str, Any]:
         },
         "settings": loaded.choice.config.model_dump(mode="json"),
         "decoding": decoding.model_dump(mode="json"),
+        "verification": {
+            "files": len(list(folder.iterdir())) - 1,
+            "megabytes": sum(file.stat().st_size for file in folder.iterdir()) / 1e6,
+            "seconds": verified - began,
+            "loading_seconds": loading,  # large files are verified meanwhile
+        },
     }
 
 
@@ -102,6 +114,7 @@ def lines_of(values: dict[str, Any]) -> list[str]:
         f"vocabulary  {sizes}, normalised by {source['normalization']}",
         f"settings    {listing(values['settings'])}",
         f"decoding    {listing(values['decoding'])}",
+        verification_line(values["verification"]),
     ]
     training = values["training"]
     if training:
@@ -120,3 +133,10 @@ def lines_of(values: dict[str, Any]) -> list[str]:
 def listing(settings: dict[str, Any]) -> str:
     """Settings in one line, named as the command line names them."""
     return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in settings.items())
+
+
+def verification_line(found: dict[str, Any]) -> str:
+    """What was checked, and what that costs beside loading."""
+    what = f"{found['files']} files, {found['megabytes']:.1f} MB, match their SHA-256"
+    cost = f"{1000 * found['seconds']:.0f} ms alone, {1000 * found['loading_seconds']:.0f} ms together with loading"
+    return f"verified    {what}: {cost}"

@@ -57,7 +57,7 @@ FORMAT = 1  # raise it whenever the same texts and settings would become other t
 ENTRY = "entry.json"
 TIMES = "times.json"
 LOCK = ".lock"
-LARGEST_HASHED = 2**30  # bytes of arrays that are hashed at every start; of larger ones only the sizes are compared
+LARGEST_HASHED = 2**28  # bytes of arrays that are hashed at every start; of larger ones only the sizes are compared
 HASHING_THREADS = 4
 SETTLED = 2 * 10**9  # nanoseconds after which a second change of a file shows in its time on every file system
 
@@ -114,7 +114,7 @@ def open_cache(
             locked()
             locked = nothing
             found = usable(path, inputs, say)
-            if found is not None and own in (None, tokenizers_digest(found.tokenizers)):
+            if found is not None and (own is None or own == tokenizers_digest(found.tokenizers)):
                 return found
             if candidate == own:
                 return build_entry(path, config, inputs, tokenizers, progress)
