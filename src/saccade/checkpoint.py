@@ -170,7 +170,7 @@ class Shape(NamedTuple):
         return cls(tuple(tensor.shape), KINDS.get(tensor.dtype, str(tensor.dtype)))
 
     def __str__(self) -> str:
-        return f"{self.size} of {self.kind}"
+        return f"{shown(self.size)} of {self.kind}"
 
 
 def check_shapes(found: Mapping[str, Shape], model: Mapping[str, Tensor], path: Path) -> None:

@@ -15,8 +15,9 @@ class SaccadeError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, where: str | None = None, do: str | None = None) -> None:
-        self.what = what
-        self.where = where
+        # Both may quote a file that anybody wrote: they stay in one line.
+        self.what = printable(what)
+        self.where = None if where is None else printable(where)
         self.do = do
         super().__init__(str(self))
 

@@ -201,7 +201,7 @@ def test_a_disk_that_is_too_small(data: Path, files: Path, saccade: Saccade, mon
     monkeypatch.setattr("saccade.training.machine.shutil.disk_usage", lambda _: Full)
     answer = saccade("check", *options(data, "train"), *TINY)
     assert answer.code == 1
-    assert f"error: {files}: checkpoints and models will need" in answer.out
+    assert "checkpoints and models will need" in answer.out
 
 
 def test_a_model_that_cannot_hold_its_data(data: Path, files: Path, saccade: Saccade) -> None:

@@ -33,7 +33,11 @@ def test_json_takes_a_file_only_if_it_is_called_one() -> None:
 def test_lists_are_split_at_commas() -> None:
     values: dict[str, Any] = {"training": {"metrics": "bleu,chrf", "seed": "3"}, "data": {"source": "a,b"}, "wrong": {}}
     split_lists(RunConfig, values)
-    assert values == {"training": {"metrics": ["bleu", "chrf"], "seed": "3"}, "data": {"source": "a,b"}, "wrong": {}}
+    assert values == {
+        "training": {"metrics": ["bleu", "chrf"], "seed": "3"},
+        "data": {"source": ["a", "b"]},
+        "wrong": {},
+    }
 
 
 def test_only_what_the_settings_break_is_faulty_usage() -> None:

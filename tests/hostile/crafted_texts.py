@@ -149,8 +149,8 @@ def flip_parquet(folder: Path) -> None:
 
 
 def swell_parquet(folder: Path, *, known: bool = True) -> None:
-    """One text of some megabytes, a thousand times: little on disk, gigabytes in memory."""
-    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 1000, pyarrow.int32()), ["x" * 11_000_000])
+    """One text of some megabytes, hundreds of times: little on disk, gigabytes in memory."""
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 400, pyarrow.int32()), ["x" * 11_000_000])
     table = pyarrow.table({"source": texts, "target": texts})
     parquet.write_table(table, folder / "pairs.parquet", store_schema=known)
 

@@ -16,7 +16,7 @@ from hostile.guard import guarded, time_limit
 from hostile.pristine import copy_of
 from saccade.training.state import checkpoints
 
-RESUMED = [case for case in CHECKPOINTS.cases if not case.name.startswith("weights_")][::12] + RUNS.cases[::6]
+RESUMED = [case for case in CHECKPOINTS.cases if not case.name.startswith("weights_")][::20] + RUNS.cases[::9]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_run_with_rubbish_is_described_or_refused(run: Path, tmp_path: Path, c
     assert answer.code == 0 or case.file in answer.err
 
 
-SOME = [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REFUSED[::9]]
+SOME = [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REFUSED[::12]]
 
 
 @pytest.mark.parametrize(("kind", "case"), SOME)
@@ -93,6 +93,7 @@ def test_every_verb_refuses_a_crafted_folder(
     (tmp_path / "lines").write_text("ein Hund\n", encoding="utf-8")
     for arguments in (
         ("average", folder, pristine[kind], "--output", tmp_path / "average"),
+        ("translate", folder, "--input", "lines"),
         ("evaluate", folder, "--source", "lines", "--reference", "lines"),
         ("attention", folder, "ein Hund"),
         ("verify", folder),

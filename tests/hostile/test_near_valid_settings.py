@@ -22,7 +22,7 @@ from saccade.training.config import RunConfig, run_config
 PLAIN = st.one_of(
     st.sampled_from(NASTY), st.integers(), st.floats(), st.text(max_size=8), st.lists(st.integers(), max_size=3)
 )
-MANY = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def near_valid(kind: type[Config]) -> st.SearchStrategy[dict[str, Any]]:
@@ -121,7 +121,7 @@ def translator(pristine: dict[str, Path]) -> Translator:
     return load(pristine["separate"], "cpu")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(values=SEARCHES)
 def test_any_search_that_is_accepted_ends(
     tmp_path_factory: pytest.TempPathFactory, translator: Translator, values: dict[str, Any]

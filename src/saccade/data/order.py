@@ -21,7 +21,7 @@ from saccade.errors import SaccadeError
 # others in the next epoch. On Multi30k (en-de, 4096 tokens): 16 give 9.6 % padding and 10 % of the others again,
 # 64 give 4.8 % and 34 %, all at once 3.1 % and 59 %.
 POOL = 64
-SAMPLED_POOLS = 4  # the number of batches and the padding of a long epoch are judged by its first pools
+SAMPLED_POOLS = 8  # the number of batches and the padding of a long epoch are judged by its first pools
 EXAMPLES, BATCHES = 0, 1  # keep the keys of the two shuffles apart
 
 

@@ -90,7 +90,7 @@ class RunDirectory:
 
 def create(path: Path, config: Config) -> RunDirectory:
     """A new run directory, which appears with its config in it or not at all; what is there already is not touched."""
-    path = path.absolute()
+    given, path = RunDirectory(path), path.absolute()
     if path.exists() and not (path.is_dir() and {entry.name for entry in path.iterdir()} <= UNFINISHED):
         raise SaccadeError(
             "already exists and is not empty",
@@ -113,7 +113,7 @@ def create(path: Path, config: Config) -> RunDirectory:
         raise SaccadeError(
             f"cannot be written: {error.strerror}", where=str(path), do="choose another --output"
         ) from None
-    return RunDirectory(path)
+    return given
 
 
 def remove(directory: RunDirectory) -> None:

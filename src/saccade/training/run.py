@@ -20,7 +20,7 @@ from saccade.data.tokenizer_pair import save_tokenizers
 from saccade.distributed.group import Group, join, local_rank
 from saccade.errors import SaccadeError
 from saccade.evaluation.scores import find_metric
-from saccade.folder import json_text, read_json, replace_file, verify, whole_folder
+from saccade.folder import damaged, json_text, read_json, replace_file, verify, whole_folder
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
 from saccade.models.registry import Choice
@@ -272,7 +272,10 @@ class Run:
             verify(kept)
         self.data = load_data(self.config.data, self.tracker, tokenizers_folder=kept, group=self.group)
         if self.resumed and places.data.exists():
-            if read_json(places.data).get("digest") != self.data.digest:
+            digest = read_json(places.data).get("digest")
+            if not isinstance(digest, str):
+                raise damaged(places.data, "does not say which data the run began with")
+            if digest != self.data.digest:
                 raise SaccadeError(
                     "the data is not what it was when the run began",
                     where=", ".join(self.config.data.source),
