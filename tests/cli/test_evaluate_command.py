@@ -15,12 +15,13 @@ def test_set(data: Path) -> list[object]:
 def test_scores_with_signatures_are_printed_and_kept(
     run: Path, test_set: list[object], tmp_path: Path, saccade: Saccade
 ) -> None:
+    kept = run / "eval" / "test.json"
+    kept.unlink(missing_ok=True)  # other tests evaluate this run too
     answer = saccade("evaluate", run, *test_set, "--output", tmp_path / "out", "--beam", 1)
     assert answer.code == 0
     names = [line.split()[0] for line in answer.out.splitlines()]
     assert names == ["BLEU", "chrF2", "TER", "exact-match", "perplexity", "8"]
     assert "tok:13a" in answer.out
-    kept = run / "eval" / "test.json"
     assert answer.err == f"kept in {kept}\n"
     values = json.loads(kept.read_text())
     assert [score["name"] for score in values["scores"]] == names[:-1]

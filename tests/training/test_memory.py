@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,18 @@ MEGABYTE = 1 << 20
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 def test_the_highest_mark_is_found_and_forgotten() -> None:
+    """In a process of its own: this one may have kept enough memory from other tests to need no more."""
+    alone("test_memory", "highest_mark")
+
+
+def alone(module: str, function: str) -> None:
+    """Call a function of a test module in a fresh process."""
+    code = f"import sys; sys.path[:0] = {[str(Path(__file__).parent)]!r}; import {module}; {module}.{function}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def highest_mark() -> None:
     before = memory_in_use(CPU)
     forget_highest(CPU)
     large = torch.ones(100 * MEGABYTE, dtype=torch.uint8)
