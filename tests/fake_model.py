@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.interface import Attention, Decoded, Memory, Source, Step
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, select
 from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
@@ -20,8 +20,9 @@ LONGEST = 64  # positions of the tables
 
 
 class FakeState(NamedTuple):
-    prefix: Tensor  # (B, t) every token that was read
-    signature: Tensor  # (B, D) of the source row that the state belongs to
+    prefix: Tensor  # (N, t) every token that was read
+    signature: Tensor  # (N, D) of the source row that the state belongs to
+    memory_signature: OfMemory[Tensor]  # (B, D)
 
 
 class FakeModel:
@@ -66,16 +67,20 @@ class FakeModel:
         return Decoded(outputs, self.attention(outputs, memory) if record else ())
 
     def start(self, memory: Memory) -> FakeState:
-        return FakeState(memory.mask.new_empty(memory.mask.size(0), 0, dtype=torch.long), signature(memory))
+        nothing = memory.mask.new_empty(memory.mask.size(0), 0, dtype=torch.long)
+        return FakeState(nothing, signature(memory), OfMemory(signature(memory)))
 
     def step(self, token: Tensor, state: FakeState, memory: Memory, *, record: bool = False) -> Step:
+        assert torch.equal(state.memory_signature.value, signature(memory)), "these keys belong to another memory"
+        rows = torch.arange(len(memory.mask)).repeat_interleave(len(token) // max(1, len(memory.mask)))
+        memory = select(memory, rows)
         assert torch.equal(state.signature, signature(memory)), "this state belongs to another source row"
         prefix = torch.cat([state.prefix, token[:, None]], dim=1)
         assert (prefix[:, 0] == SYMBOLS.begin).all(), "a target starts with begin"
         self.steps.append(len(token))
-        output = self.decode(prefix, memory).outputs[:, -1:]  # (B, 1, D)
+        output = self.decode(prefix, memory).outputs[:, -1:]  # (N, 1, D)
         attention = self.attention(output, memory) if record else ()
-        return Step(output.squeeze(1), FakeState(prefix, state.signature), attention)
+        return Step(output.squeeze(1), FakeState(prefix, state.signature, state.memory_signature), attention)
 
     def logits(self, outputs: Tensor) -> Tensor:
         return (outputs @ self.output_table.T + self.output_bias).to(self.dtype)

@@ -6,9 +6,9 @@ Shapes: B batch, S source positions, T target positions, H heads, D model width,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -42,6 +42,14 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Auxiliary:
+    """What a model asks of a batch beyond the objective, such as that its experts share the work evenly."""
+
+    loss: Tensor  # a scalar, a mean over tokens like the objective's; its weight is in it
+    sums: Mapping[str, Tensor]  # scalars to report, sums over the batch
+
+
+@dataclass(frozen=True)
 class Memory:
     """The encoder's output; a decoder attends to it."""
 
@@ -49,6 +57,7 @@ class Memory:
     mask: Tensor  # (B, S), True = real
     summary: Any = None  # any nesting of batch-first tensors; may start a recurrent decoder
     attention: tuple[Attention, ...] = ()  # filled when the encoder was asked to record
+    auxiliary: Auxiliary | None = None  # in training only
 
 
 @dataclass(frozen=True)
@@ -57,14 +66,15 @@ class Decoded:
 
     outputs: Tensor  # (B, T, D)
     attention: tuple[Attention, ...] = field(default=())
+    auxiliary: Auxiliary | None = None  # in training only
 
 
 class Step(NamedTuple):
-    """One position of a target."""
+    """One position of a target, for N = B·W hypotheses."""
 
-    output: Tensor  # (B, D)
+    output: Tensor  # (N, D)
     state: Any  # any nesting of batch-first tensors
-    attention: tuple[Attention, ...] = ()  # weights (B, H, 1, keys)
+    attention: tuple[Attention, ...] = ()  # weights (N, H, 1, keys)
 
 
 @runtime_checkable
@@ -87,11 +97,17 @@ class Decodes(Protocol):
         ...
 
     def start(self, memory: Memory) -> Any:
-        """The state before the first token; key/value caches and projected keys live in it."""
+        """The state before the first token; key/value caches and projected keys live in it.
+
+        What depends on the memory alone is wrapped in `OfMemory`.
+        """
         ...
 
     def step(self, token: Tensor, state: Any, memory: Memory, *, record: bool = False) -> Step:
-        """Read one token (B,), go one position on."""
+        """Read one token (N,), go one position on.
+
+        N = B·W: each row of the memory serves W hypotheses, which stand side by side; so do the parts `OfMemory`.
+        """
         ...
 
     def logits(self, outputs: Tensor) -> Tensor:
@@ -116,24 +132,48 @@ class Translates(Encodes, Decodes, Protocol):
 
 
 S = TypeVar("S")
+T = TypeVar("T")
+
+
+class OfMemory(NamedTuple, Generic[T]):
+    """A part of a state that depends on the memory alone: projected keys, say.
+
+    It has a row for each row of the memory, however many hypotheses share it; reordering them does not copy it.
+    """
+
+    value: T
 
 
 def select(state: S, rows: Tensor) -> S:
-    """The given rows of any nesting of batch-first tensors; beam search reorders every model's state with it."""
-    result: Any
+    """The given rows of any nesting of batch-first tensors."""
+    return cast(S, rows_of(state, rows, lambda part: OfMemory(select(part.value, rows))))
+
+
+def reorder(state: S, rows: Tensor, memory_rows: Tensor | None) -> S:
+    """The given hypotheses (N',) of a state, and the given rows of the memory they belong to; None keeps all of those.
+
+    Beam search reorders every model's state with it.
+    """
+    if memory_rows is None:
+        return cast(S, rows_of(state, rows, lambda part: part))
+    return cast(S, rows_of(state, rows, lambda part: OfMemory(select(part.value, memory_rows))))
+
+
+def rows_of(state: Any, rows: Tensor, of_memory: Callable[[OfMemory[Any]], OfMemory[Any]]) -> Any:
+    """The given rows of all tensors in a state; what depends on the memory is left to the caller."""
     if state is None or isinstance(state, str | int | float | bool):
-        result = state
-    elif isinstance(state, Tensor):
-        result = state.index_select(0, rows)
-    elif isinstance(state, dict):
-        result = {key: select(value, rows) for key, value in state.items()}
-    elif isinstance(state, tuple) and hasattr(state, "_fields"):
-        result = type(state)(*(select(part, rows) for part in state))
-    elif isinstance(state, tuple | list):
-        result = type(state)(select(part, rows) for part in state)
-    elif dataclasses.is_dataclass(state) and not isinstance(state, type):
-        changes = {f.name: select(getattr(state, f.name), rows) for f in dataclasses.fields(state)}
-        result = dataclasses.replace(state, **changes)
-    else:
-        raise TypeError(f"a state holds tensors in tuples, lists, dicts and dataclasses, not {type(state).__name__}")
-    return cast(S, result)
+        return state
+    if isinstance(state, Tensor):
+        return state.index_select(0, rows)
+    if isinstance(state, OfMemory):
+        return of_memory(state)
+    if isinstance(state, dict):
+        return {key: rows_of(value, rows, of_memory) for key, value in state.items()}
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*(rows_of(part, rows, of_memory) for part in state))
+    if isinstance(state, tuple | list):
+        return type(state)(rows_of(part, rows, of_memory) for part in state)
+    if dataclasses.is_dataclass(state) and not isinstance(state, type):
+        changes = {f.name: rows_of(getattr(state, f.name), rows, of_memory) for f in dataclasses.fields(state)}
+        return dataclasses.replace(state, **changes)
+    raise TypeError(f"a state holds tensors in tuples, lists, dicts and dataclasses, not {type(state).__name__}")

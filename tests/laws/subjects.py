@@ -16,25 +16,16 @@ from saccade.symbols import Symbols
 SIZES = VocabularySizes(source=23, target=23, joint=True)
 SEPARATE = VocabularySizes(source=19, target=23, joint=False)
 
-VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "transformer": [
-        {"norm": "pre"},
-        {"positions": "learned", "max_positions": 64},
-        {"positions": "none"},
-        {"tie_output": False},
-    ],
-}
-
 
 def subjects() -> list[Any]:
     """(family, changed settings) of all models under test."""
     import pytest
 
     found = [pytest.param((name, {}), id=name) for name in FAMILIES]
-    for name, variants in VARIANTS.items():
-        for changes in variants:
+    for name in FAMILIES:
+        for changes in load_family(name).variants:
             label = ",".join(f"{key}={value}" for key, value in changes.items())
-            found.append(pytest.param((name, changes), id=f"{name}[{label}]"))
+            found.append(pytest.param((name, dict(changes)), id=f"{name}[{label}]"))
     return found
 
 

@@ -40,22 +40,7 @@ def ensemble_of(*subjects: Any, sizes: VocabularySizes = SIZES, **settings: Any)
 
 @pytest.mark.parametrize("mean", ["arithmetic", "geometric"])
 @pytest.mark.parametrize("subjects", [(SHALLOW, DEEP), (DEEP, SHALLOW, LEARNED)], ids=["two", "three"])
-@pytest.mark.parametrize(
-    "law",
-    [
-        laws.test_0_the_model_satisfies_the_protocols,
-        laws.test_1_stepping_gives_the_outputs_of_decode,
-        laws.test_1_recorded_steps_give_the_attention_of_decode,
-        laws.test_2_padding_changes_nothing,
-        laws.test_2_what_stands_in_the_padding_changes_nothing,
-        laws.test_3_the_future_is_hidden,
-        laws.test_4_select_then_step_is_step_then_select,
-        laws.test_7_the_explicit_path_is_the_fast_path,
-        laws.test_7_attention_rows_sum_to_one_and_are_zero_where_masked,
-        laws.test_7_nothing_is_recorded_unless_asked,
-    ],
-    ids=lambda law: law.__name__,
-)
+@pytest.mark.parametrize("law", laws.OF_THE_INTERFACE, ids=lambda law: law.__name__)
 def test_laws_of_the_interface(law, subjects, mean):
     arguments = [ensemble_of(*subjects, mean=mean), make_batch([7, 4, 1, 5], [6, 3, 5, 1])]
     law(*arguments[: law.__code__.co_argcount])

@@ -16,7 +16,8 @@ from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search
 from saccade.inference.translator import translator_from
-from saccade.interface import Decodes, Encodes, Source, VocabularySizes, select
+from saccade.interface import Decodes, Encodes, Source, VocabularySizes, reorder, select
+from saccade.models.registry import load_family
 from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import accumulate
@@ -116,6 +117,25 @@ def test_4_select_then_step_is_step_then_select(model, batch):
     assert_close(again, model.step(token[rows], select(stepped.state, rows), select(memory, rows)).output, **CLOSE)
 
 
+def test_4_hypotheses_side_by_side_share_their_memory(model, batch):
+    memory = model.encode(batch.source)
+    state = model.start(memory)
+    state = model.step(batch.prefix[:, 0], state, memory).state
+    rows = torch.arange(4).repeat_interleave(3)
+    token = torch.randint(4, SIZES.target, (12,), generator=torch.Generator().manual_seed(5))
+    apart = model.step(token, select(state, rows), select(memory, rows), record=True)
+    shared = model.step(token, reorder(state, rows, None), memory, record=True)
+    assert_close(shared.output, apart.output, **CLOSE)
+    for one, other in zip(shared.attention, apart.attention, strict=True):
+        assert_close(one.weights, other.weights, **CLOSE)
+    order = torch.tensor([11, 9, 9, 2, 0, 1])  # of the last sentence and of the first, which stay
+    kept = torch.tensor([3, 0])
+    left = select(memory, kept)
+    again = model.step(token[order], reorder(shared.state, order, kept), left).output
+    alone = model.step(token[order], select(apart.state, order), select(memory, rows[order])).output
+    assert_close(again, alone, **CLOSE)
+
+
 @pytest.mark.parametrize("sizes", [SIZES, SEPARATE], ids=["joint", "separate"])
 def test_5_every_parameter_gets_a_gradient_and_moves(subject, sizes):
     model = build_model(subject, sizes).train()
@@ -156,8 +176,6 @@ def test_7_the_explicit_path_is_the_fast_path(model, batch):
 def test_7_attention_rows_sum_to_one_and_are_zero_where_masked(model, batch):
     memory = model.encode(batch.source, record=True)
     records = memory.attention + model.decode(batch.prefix, memory, record=True).attention
-    kinds = {record.kind for record in records}
-    assert "cross" in kinds
     future = torch.ones(batch.prefix.size(1), batch.prefix.size(1), dtype=torch.bool).triu(1)
     for record in records:
         assert_close(record.weights.sum(-1), torch.ones(record.weights.shape[:-1]), rtol=0, atol=1e-5)
@@ -168,6 +186,12 @@ def test_7_attention_rows_sum_to_one_and_are_zero_where_masked(model, batch):
             assert (record.weights[hidden] == 0).all()
 
 
+def test_7_it_records_what_its_family_says(subject, model, batch):
+    memory = model.encode(batch.source, record=True)
+    records = memory.attention + model.decode(batch.prefix, memory, record=True).attention
+    assert {record.kind for record in records} == load_family(subject[0]).attention
+
+
 def test_7_nothing_is_recorded_unless_asked(model, batch):
     memory = model.encode(batch.source)
     assert memory.attention == ()
@@ -175,15 +199,17 @@ def test_7_nothing_is_recorded_unless_asked(model, batch):
 
 
 def test_8_without_positions_the_memory_is_a_set(subject):
-    if "positions" not in type(choice_of(subject).config).model_fields:
-        pytest.skip("this family has no positions to leave out")
+    unordered = load_family(subject[0]).unordered
+    if unordered is None:
+        pytest.skip("this family cannot be made blind to order")
     batch = make_batch([7, 7], [5, 5])
     order = torch.tensor([4, 2, 0, 6, 5, 1, 3])
     permuted = Source(batch.source.values[:, order], batch.source.mask[:, order])
-    for positions, equivariant in (("none", True), ("sinusoidal", False)):
-        model = build_model((subject[0], {**subject[1], "positions": positions}))
+    for changes in ({**subject[1], **unordered}, subject[1]):
+        model = build_model((subject[0], changes))
         states, moved = model.encode(batch.source).states, model.encode(permuted).states
-        assert torch.allclose(moved, states[:, order], **CLOSE) == equivariant
+        blind = unordered.items() <= choice_of((subject[0], changes)).config.model_dump().items()
+        assert torch.allclose(moved, states[:, order], **CLOSE) == blind
 
 
 def test_9_it_overfits_a_copy_task(subject):
@@ -204,3 +230,18 @@ def test_9_it_overfits_a_copy_task(subject):
         found = search(model, memory, DecodingConfig(beam=beam), Symbols())
         written = [list(hypotheses[0].tokens) for hypotheses in found]
         assert written == [[int(token) for token in row if token > 3] for row in batch.target]
+
+
+OF_THE_INTERFACE = [  # those that need a model and perhaps a batch, no family
+    test_0_the_model_satisfies_the_protocols,
+    test_1_stepping_gives_the_outputs_of_decode,
+    test_1_recorded_steps_give_the_attention_of_decode,
+    test_2_padding_changes_nothing,
+    test_2_what_stands_in_the_padding_changes_nothing,
+    test_3_the_future_is_hidden,
+    test_4_select_then_step_is_step_then_select,
+    test_4_hypotheses_side_by_side_share_their_memory,
+    test_7_the_explicit_path_is_the_fast_path,
+    test_7_attention_rows_sum_to_one_and_are_zero_where_masked,
+    test_7_nothing_is_recorded_unless_asked,
+]

@@ -21,7 +21,7 @@ from saccade.decoding.constraints import Constraints, allow
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis, ranked
 from saccade.decoding.penalties import coverage_penalty, length_penalty
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, Decodes, Memory, Step, select
+from saccade.interface import Attention, Decodes, Memory, Step, reorder, select
 from saccade.symbols import Symbols
 
 
@@ -33,7 +33,7 @@ class Live(NamedTuple):
     log_probability: Tensor  # (N,) -inf for a row that only fills up its sentence's W
     coverage: Tensor | None  # (N, S) the attention that each source position has received; None: nobody asks
     state: Any
-    memory: Memory
+    memory: Memory  # B rows
 
 
 class Sentences(NamedTuple):
@@ -173,7 +173,8 @@ def penalised(candidates: Candidates, live: Live, length: int, config: DecodingC
     scores = candidates.log_probability / penalty
     if live.coverage is None:
         return scores
-    return scores + coverage_penalty(live.coverage, live.memory.mask, config.coverage_beta)[candidates.parent]
+    mask = live.memory.mask.repeat_interleave(len(live.tokens) // len(live.memory.mask), dim=0)  # (N, S)
+    return scores + coverage_penalty(live.coverage, mask, config.coverage_beta)[candidates.parent]
 
 
 def decided(going: Candidates, sentences: Sentences, config: DecodingConfig) -> Tensor:
@@ -233,8 +234,8 @@ def advance(live: Live, going: Candidates, kept: Tensor) -> Live:
     width = max(1, int((going.log_probability > -math.inf).sum(dim=1).max()))
     parent, token, token_log_probability, log_probability = (column[:, :width].flatten() for column in going)  # (N',)
 
-    same_sentences = len(kept) == sentences and len(parent) == rows
-    same_rows = same_sentences and torch.equal(parent, torch.arange(rows, device=parent.device))
+    left = kept if len(kept) < sentences else None  # None: all of them
+    same_rows = len(parent) == rows and torch.equal(parent, torch.arange(rows, device=parent.device))
     return Live(
         tokens=torch.cat([live.tokens[parent], token[:, None]], dim=1),
         token_log_probabilities=torch.cat(
@@ -242,7 +243,7 @@ def advance(live: Live, going: Candidates, kept: Tensor) -> Live:
         ),
         log_probability=log_probability,
         coverage=select(live.coverage, parent),
-        state=live.state if same_rows else select(live.state, parent),
+        state=live.state if same_rows else reorder(live.state, parent, left),
         # The hypotheses of one sentence share its memory, so reordering them leaves it as it is.
-        memory=live.memory if same_sentences else select(live.memory, parent),
+        memory=live.memory if left is None else select(live.memory, left),
     )

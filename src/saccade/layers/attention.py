@@ -78,9 +78,8 @@ def attend(
     `mask` is True where a query may look, and broadcasts to (..., T, S); `causal` hides the keys after the query's own
     place. Scaled dot scores without a record run on the fused kernel; all else runs on the explicit path.
     """
-    square = query.size(-2) == key.size(
-        -2
-    )  # the fused kernel's triangle starts at the first key, ours ends at the last
+    # The fused kernel's triangle starts at the first key, ours ends at the last.
+    square = query.size(-2) == key.size(-2)
     if causal and (record or mask is not None or score is not scaled_dot_scores or not square):
         triangle = causal_mask(query.size(-2), key.size(-2), query.device)
         mask, causal = (triangle if mask is None else mask & triangle), False
@@ -99,3 +98,13 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
 def merge_heads(x: Tensor) -> Tensor:
     """(B, H, T, d) to (B, T, H·d)."""
     return x.transpose(1, 2).flatten(2)
+
+
+def side_by_side(x: Tensor, rows: int) -> Tensor:
+    """(B·W, d), the W hypotheses of one sentence together, to (B, W, d): W queries for the keys of each sentence."""
+    return x.view(rows, -1, x.size(-1))
+
+
+def apart(weights: Tensor) -> Tensor:
+    """Weights (B, H, W, S) of W hypotheses side by side to one query each: (B·W, H, 1, S)."""
+    return weights.transpose(1, 2).flatten(0, 1).unsqueeze(2)

@@ -8,13 +8,14 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Attention, AttentionKind, Decoded, Memory, Source, Step, VocabularySizes
+from saccade.interface import Attention, AttentionKind, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.layers.attention import apart, side_by_side
 from saccade.layers.embedding import Embedding, embedding_table
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.multi_head import CrossAttention, KeysValues, SelfAttention
 from saccade.layers.positions import PositionKind
 from saccade.layers.residual import NormPlace, Residual
-from saccade.models.family import Family, ModelConfig
+from saccade.models.family import Costs, Family, ModelConfig
 
 
 class TransformerConfig(ModelConfig):
@@ -71,7 +72,7 @@ class LayerState(NamedTuple):
     """What one decoder layer keeps between steps."""
 
     past: KeysValues  # of the target so far
-    memory: KeysValues  # of the memory, projected once
+    memory: OfMemory[KeysValues]  # projected once
 
 
 class LayerOutput(NamedTuple):
@@ -123,16 +124,18 @@ class DecoderLayer(nn.Module):
 
     def start(self, memory: Memory) -> LayerState:
         """An empty past, and the memory's keys and values."""
-        return LayerState(self.attention.empty(memory.states), self.cross.project(memory.states))
+        return LayerState(self.attention.empty(memory.states), OfMemory(self.cross.project(memory.states)))
 
     def step(self, x: Tensor, state: LayerState, mask: Tensor, record: bool) -> tuple[LayerOutput, LayerState]:
-        """One more place: x (B, 1, D)."""
+        """One more place of N hypotheses: x (N, 1, D), mask (B, 1, 1, S)."""
         attended, past = self.attention.step(self.attention_residual.before(x), state.past, record=record)
         x = self.attention_residual.after(x, attended.context)
-        crossed = self.cross(self.cross_residual.before(x), state.memory, mask, record=record)
-        x = self.cross_residual.after(x, crossed.context)
+        queries = side_by_side(self.cross_residual.before(x).squeeze(1), mask.size(0))  # (B, W, D)
+        crossed = self.cross(queries, state.memory.value, mask, record=record)
+        x = self.cross_residual.after(x, crossed.context.reshape(x.shape))
         x = self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
-        return LayerOutput(x, attended.weights, crossed.weights), LayerState(past, state.memory)
+        looks = None if crossed.weights is None else apart(crossed.weights)
+        return LayerOutput(x, attended.weights, looks), LayerState(past, state.memory)
 
 
 class Transformer(nn.Module):
@@ -183,10 +186,10 @@ class Transformer(nn.Module):
         return tuple(layer.start(memory) for layer in self.decoder_layers())
 
     def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
-        """token (B,)."""
+        """token (N,)."""
         mask = memory.mask[:, None, None]  # (B, 1, 1, S)
         place = state[0].past.keys.size(2)
-        x = self.target_embedding(token[:, None], place)  # (B, 1, D)
+        x = self.target_embedding(token[:, None], place)  # (N, 1, D)
         outputs: list[LayerOutput] = []
         states: list[LayerState] = []
         for layer, past in zip(self.decoder_layers(), state, strict=True):
@@ -216,4 +219,19 @@ def decoder_records(outputs: list[LayerOutput]) -> tuple[Attention, ...]:
     return own + records("cross", [output.cross_weights for output in outputs])
 
 
-FAMILY = Family("Vaswani et al. 2017", Transformer, TransformerConfig, PRESETS, MINIATURE)
+FAMILY = Family(
+    "Vaswani et al. 2017",
+    Transformer,
+    TransformerConfig,
+    PRESETS,
+    MINIATURE,
+    Costs("O(n^2 d)", "O(1)", "O(1)"),
+    variants=(
+        {"norm": "pre"},
+        {"positions": "learned", "max_positions": 64},
+        {"positions": "none"},
+        {"tie_output": False},
+    ),
+    attention=frozenset({"encoder-self", "decoder-self", "cross"}),
+    unordered={"positions": "none"},
+)

@@ -1,0 +1,1 @@
+"""Several models on the same data and the same budget, side by side."""

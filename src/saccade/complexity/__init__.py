@@ -1,0 +1,1 @@
+"""What layers cost as their input grows, measured."""

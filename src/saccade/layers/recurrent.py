@@ -1,0 +1,172 @@
+"""Recurrent layers: LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014), over a sequence or step by step.
+
+    LSTM    i, f, g, o = σ, σ, tanh, σ of (W x + U h + b);  c' = f∘c + i∘g;  h' = o∘tanh(c')
+    GRU     r, z = σ of (W x + U h + b);  n = tanh(W x + b + r∘(U h + b'));  h' = (1-z)∘n + z∘h
+
+The GRU is the library's: the reset gate r acts after the product with U, not before it as in Cho et al., eq. 8, so that
+one product makes all three parts.
+
+Real places come before padded ones; what stands in the padding never reaches a real place.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+CellKind = Literal["lstm", "gru"]
+GATES: dict[CellKind, int] = {"lstm": 4, "gru": 3}
+
+
+class RecurrentState(NamedTuple):
+    """What a layer hands from one place to the next."""
+
+    hidden: Tensor  # (B, H), its output too
+    cell: Tensor | None  # (B, H) of an LSTM; a GRU has none
+
+
+class Recurrent(nn.Module):
+    """One layer in one direction."""
+
+    def __init__(self, kind: CellKind, inputs: int, width: int) -> None:
+        super().__init__()
+        self.kind = kind
+        self.layer = (nn.LSTM if kind == "lstm" else nn.GRU)(inputs, width, batch_first=True)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, state: RecurrentState | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """x (B, T, inputs) to all outputs (B, T, H), and the state after each row's last real place."""
+        first = None if state is None else layer_first(state)
+        if mask is None:
+            outputs, final = self.layer(x, first)
+            return outputs, batch_first(final)
+        if self.kind == "gru":  # the state is the last output, so padding can simply run along
+            outputs, _ = self.layer(x, first)
+            return outputs, RecurrentState(last(outputs, mask), None)
+        packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        outputs, final = self.layer(packed, first)
+        return pad_packed_sequence(outputs, batch_first=True, total_length=x.size(1))[0], batch_first(final)
+
+    def step(self, x: Tensor, state: RecurrentState) -> RecurrentState:
+        """One place: x (B, inputs)."""
+        weights = self.weights()
+        if state.cell is None:
+            return RecurrentState(torch.gru_cell(x, state.hidden, *weights), None)
+        return RecurrentState(*torch.lstm_cell(x, [state.hidden, state.cell], *weights))
+
+    def empty(self, like: Tensor) -> RecurrentState:
+        """The state before the first place, all zeros, for a batch like `like` (B, …)."""
+        return empty_state(self.kind, like.size(0), self.weights()[1])
+
+    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """W, U and their biases, by the library's names."""
+        found = (getattr(self.layer, name) for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"))
+        return cast("tuple[Tensor, Tensor, Tensor, Tensor]", tuple(found))
+
+
+class Bidirectional(nn.Module):
+    """Two layers that read the sequence from either end; their outputs stand side by side."""
+
+    def __init__(self, kind: CellKind, inputs: int, width: int) -> None:
+        super().__init__()
+        self.forwards = Recurrent(kind, inputs, width)
+        self.backwards = Recurrent(kind, inputs, width)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, RecurrentState, RecurrentState]:
+        """x (B, S, inputs) to outputs (B, S, 2H), forwards first, and the last state of each direction."""
+        there, end = self.forwards(x, mask)
+        back, beginning = self.backwards(reverse(x, mask), mask)
+        return torch.cat([there, reverse(back, mask)], -1), end, beginning
+
+
+class FedRecurrent(nn.Module):
+    """One layer whose input has two parts: one known for all places beforehand, one that each step itself makes.
+
+    The known part (embeddings) is projected for all places by one product; the fed part (a context, the last output)
+    joins at its step.
+    """
+
+    def __init__(self, kind: CellKind, inputs: int, fed: int, width: int) -> None:
+        super().__init__()
+        self.kind = kind
+        self.width = width
+        gates = GATES[kind] * width
+        self.input = nn.Linear(inputs, gates)
+        self.fed = nn.Linear(fed, gates, bias=False)
+        self.hidden = nn.Linear(width, gates, bias=kind == "gru")  # an LSTM has one bias, a GRU two
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)  # as the library's own layers
+
+    def project(self, x: Tensor) -> Tensor:
+        """The known part (…, inputs) to its share of the gates (…, G·H)."""
+        return self.input(x)  # type: ignore[no-any-return]
+
+    def forward(self, projected: Tensor, fed: Tensor, state: RecurrentState) -> RecurrentState:
+        """One place: projected (B, G·H), fed (B, fed)."""
+        gates = torch.addmm(projected, fed, self.fed.weight.T)  # (B, G·H)
+        if state.cell is None:
+            return gru_state(gates, self.hidden(state.hidden), state.hidden)
+        return lstm_state(torch.addmm(gates, state.hidden, self.hidden.weight.T), state.cell)
+
+    def empty(self, like: Tensor) -> RecurrentState:
+        """The state before the first place, all zeros, for a batch like `like` (B, …)."""
+        return empty_state(self.kind, like.size(0), self.hidden.weight)
+
+
+def lstm_state(gates: Tensor, cell: Tensor) -> RecurrentState:
+    """The next state from the four gates' sums (B, 4H), in the order i, f, g, o, and the cell (B, H)."""
+    write, keep, new, read = gates.chunk(4, -1)
+    cell = torch.sigmoid(keep) * cell + torch.sigmoid(write) * torch.tanh(new)
+    return RecurrentState(torch.sigmoid(read) * torch.tanh(cell), cell)
+
+
+def gru_state(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> RecurrentState:
+    """The next state from the input's and the state's shares (B, 3H), in the order r, z, n, and the state (B, H)."""
+    width = hidden.size(-1)
+    reset, update = torch.sigmoid(inputs[:, : 2 * width] + recurrent[:, : 2 * width]).chunk(2, -1)
+    new = torch.tanh(torch.addcmul(inputs[:, 2 * width :], reset, recurrent[:, 2 * width :]))
+    return RecurrentState(torch.lerp(new, hidden, update), None)
+
+
+def empty_state(kind: CellKind, rows: int, weight: Tensor) -> RecurrentState:
+    """Zeros of the type of a recurrent weight (G·H, H)."""
+    zeros = weight.new_zeros(rows, weight.size(1))
+    return RecurrentState(zeros, zeros if kind == "lstm" else None)
+
+
+def layer_first(state: RecurrentState) -> Tensor | tuple[Tensor, Tensor]:
+    """A state as the library wants it: the number of the layer before the batch."""
+    hidden = state.hidden[None]
+    return hidden if state.cell is None else (hidden, state.cell[None])
+
+
+def batch_first(final: Tensor | tuple[Tensor, Tensor]) -> RecurrentState:
+    """What the library returns, as a state."""
+    if isinstance(final, Tensor):
+        return RecurrentState(final[0], None)
+    return RecurrentState(final[0][0], final[1][0])
+
+
+def reverse(x: Tensor, mask: Tensor) -> Tensor:
+    """Each row of x (B, S, …) with its real places in reverse; the padding stays behind them."""
+    places = torch.arange(mask.size(1), device=mask.device)
+    lengths = mask.sum(1, keepdim=True)  # (B, 1)
+    mirrored = torch.where(mask, lengths - 1 - places, places)  # (B, S)
+    rows = torch.arange(len(mask), device=mask.device)[:, None] * mask.size(1)
+    return x.flatten(0, 1).index_select(0, (rows + mirrored).flatten()).view(x.shape)
+
+
+def last(x: Tensor, mask: Tensor) -> Tensor:
+    """The last real place of each row of x (B, S, D): (B, D)."""
+    rows = torch.arange(len(mask), device=mask.device) * mask.size(1)
+    return x.flatten(0, 1).index_select(0, rows + mask.sum(1).clamp(min=1) - 1)
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the real places of each row of x (B, S, D): (B, D)."""
+    real = mask[:, :, None]
+    return x.masked_fill(~real, 0.0).sum(1) / real.sum(1).clamp(min=1)
