@@ -18,6 +18,9 @@ from saccade.untrusted import shown
 
 FAMILIES = {
     "transformer": "saccade.models.transformer",
+    "seq2seq": "saccade.models.seq2seq",
+    "bahdanau": "saccade.models.bahdanau",
+    "luong": "saccade.models.luong",
 }
 
 

@@ -1,0 +1,164 @@
+"""RNNsearch: Bahdanau et al., Neural Machine Translation by Jointly Learning to Align and Translate, ICLR 2015.
+
+Equation numbers are the paper's; A.n are those of its appendix. Departures: the GRU is the library's (see
+layers/recurrent.py), the output layer can be tied to the target embedding, dropout is on embeddings and readout.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.layers.attention import additive_scores, apart, masked_softmax, side_by_side, weighted_sum
+from saccade.layers.dropout import dropout
+from saccade.layers.embedding import embedding_table
+from saccade.layers.recurrent import Bidirectional, CellKind, FedRecurrent, RecurrentState
+from saccade.models.family import Costs, Family, ModelConfig
+
+
+class BahdanauConfig(ModelConfig):
+    """Settings of RNNsearch; the defaults are the paper's (section 4.2, appendix A.2)."""
+
+    width: int = Field(1000, ge=2)
+    """Units of each direction of the encoder, and of the decoder, n."""
+    embedding: int = Field(620, ge=1)
+    """Width of the word embeddings, m."""
+    alignment: int = Field(1000, ge=1)
+    """Width of the alignment model's hidden layer, n'."""
+    readout: int = Field(500, ge=1)
+    """Units of the maxout layer before the output, l."""
+    cell: CellKind = "gru"
+    """GRU, as in the paper, or LSTM."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout of the embeddings and of the readout."""
+    tie_output: bool = False
+    """Use the target embedding as the output layer; readout and embedding are then equally wide."""
+
+    @model_validator(mode="after")
+    def tied_widths_agree(self) -> BahdanauConfig:
+        """A tied output layer reads what the embedding writes."""
+        if self.tie_output and self.readout != self.embedding:
+            raise ValueError(f"tie-output needs readout ({self.readout}) and embedding ({self.embedding}) to be equal")
+        return self
+
+
+PRESETS = {
+    "bahdanau-tiny": BahdanauConfig(width=256, embedding=256, alignment=256, readout=256, dropout=0.3, tie_output=True),
+    "bahdanau-base": BahdanauConfig(),
+}
+
+MINIATURE = BahdanauConfig(width=16, embedding=16, alignment=16, readout=16)
+"""Small enough for the laws."""
+
+
+class BahdanauState(NamedTuple):
+    """What the decoder keeps between steps."""
+
+    recurrent: RecurrentState  # s_{i-1}
+    keys: OfMemory[Tensor]  # (B, S, n') U_a h_j, projected once
+
+
+class Look(NamedTuple):
+    """What one step takes from the memory."""
+
+    context: Tensor  # (N, 2n) c_i
+    weights: Tensor  # (B, W, S) α_ij
+
+
+class Bahdanau(nn.Module):
+    """A bidirectional encoder, and a decoder that asks it for a context before every word."""
+
+    longest = None  # a recurrent decoder has no last place
+
+    def __init__(self, config: BahdanauConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        width, embedding = config.width, config.embedding
+        self.probability = config.dropout
+        self.target_table = embedding_table(sizes.target, embedding)
+        self.source_table = self.target_table if sizes.joint else embedding_table(sizes.source, embedding)
+        self.encoder = Bidirectional(config.cell, embedding, width)
+        self.first_state = nn.Linear(width, width)  # W_s
+        self.query = nn.Linear(width, config.alignment, bias=False)  # W_a
+        self.key = nn.Linear(2 * width, config.alignment)  # U_a
+        self.energy = nn.Parameter(torch.empty(config.alignment))  # v_a
+        nn.init.normal_(self.energy, std=config.alignment**-0.5)
+        self.decoder = FedRecurrent(config.cell, embedding, 2 * width, width)
+        self.readout = nn.Linear(width + embedding + 2 * width, 2 * config.readout)  # U_o, V_o, C_o side by side
+        self.output_table = self.target_table if config.tie_output else embedding_table(sizes.target, config.readout)
+        self.output_bias = nn.Parameter(torch.empty(sizes.target))
+        nn.init.zeros_(self.output_bias)
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        """source.values (B, S) ids; the annotations h_j are the states of both directions (section 3.2)."""
+        assert isinstance(source.values, Tensor)
+        annotations, _, beginning = self.encoder(
+            self.embed(source.values, self.source_table), source.mask
+        )  # (B, S, 2n)
+        return Memory(annotations, source.mask, summary=beginning.hidden)
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        """prefix (B, T), begin first; the states are made one after another, the readout all at once."""
+        embedded = self.embed(prefix, self.target_table)  # (B, T, m)
+        projected = self.decoder.project(embedded)  # (B, T, G·n)
+        state, keys = self.start(memory)
+        states: list[Tensor] = []
+        looks: list[Look] = []
+        for place in range(prefix.size(1)):
+            looks.append(self.look(state, keys.value, memory))
+            state = self.decoder(projected[:, place], looks[-1].context, state)
+            states.append(state.hidden)
+        contexts = torch.stack([look.context for look in looks], 1)  # (B, T, 2n)
+        outputs = self.read_out(torch.stack(states, 1), embedded, contexts)
+        weights = torch.stack([look.weights for look in looks], 2) if record else None  # (B, 1, T, S)
+        return Decoded(outputs, () if weights is None else (Attention("cross", 0, weights),))
+
+    def start(self, memory: Memory) -> BahdanauState:
+        """s_0 = tanh(W_s ←h_1), the backward state that has read the whole sentence (appendix A.2.2)."""
+        hidden = torch.tanh(self.first_state(memory.summary))
+        empty = self.decoder.empty(hidden)
+        return BahdanauState(empty._replace(hidden=hidden), OfMemory(self.key(memory.states)))
+
+    def step(self, token: Tensor, state: BahdanauState, memory: Memory, *, record: bool = False) -> Step:
+        """token (N,), N = B·W."""
+        embedded = self.embed(token, self.target_table)  # (N, m)
+        look = self.look(state.recurrent, state.keys.value, memory)
+        recurrent = self.decoder(self.decoder.project(embedded), look.context, state.recurrent)
+        output = self.read_out(recurrent.hidden, embedded, look.context)
+        records = (Attention("cross", 0, apart(look.weights[:, None])),) if record else ()
+        return Step(output, BahdanauState(recurrent, state.keys), records)
+
+    def look(self, state: RecurrentState, keys: Tensor, memory: Memory) -> Look:
+        """e_ij = v_a tanh(W_a s_{i-1} + U_a h_j); α_i = softmax(e_i); c_i = Σ_j α_ij h_j (eqs. 5, 6, A.1.2)."""
+        query = side_by_side(self.query(state.hidden), len(keys))  # (B, W, n')
+        weights = masked_softmax(additive_scores(query, keys, self.energy), memory.mask[:, None])  # (B, W, S)
+        return Look(weighted_sum(weights, memory.states).flatten(0, 1), weights)
+
+    def read_out(self, states: Tensor, embedded: Tensor, contexts: Tensor) -> Tensor:
+        """t_i: pairwise maxima of U_o s_i + V_o E y_{i-1} + C_o c_i (appendix A.2.2, with s_i as in eq. 4)."""
+        pairs = self.readout(torch.cat([states, embedded, contexts], -1)).unflatten(-1, (-1, 2))
+        return dropout(pairs.amax(-1), self.probability, self.training)
+
+    def embed(self, tokens: Tensor, table: Tensor) -> Tensor:
+        """(…) ids to (…, m), scaled to unit variance."""
+        return dropout(F.embedding(tokens, table) * table.size(1) ** 0.5, self.probability, self.training)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """W_o t_i: (…, l) to (…, V)."""
+        return F.linear(outputs, self.output_table, self.output_bias)
+
+
+FAMILY = Family(
+    "Bahdanau et al. 2015",
+    Bahdanau,
+    BahdanauConfig,
+    PRESETS,
+    MINIATURE,
+    Costs("O(n d^2)", "O(n)", "O(n)"),
+    recipe={"training": {"learning_rate": 2e-3, "warmup_steps": 400}},
+    variants=({"cell": "lstm"}, {"tie_output": True}),
+)

@@ -1,0 +1,233 @@
+"""Luong et al., Effective Approaches to Attention-based Neural Machine Translation, EMNLP 2015.
+
+Attention comes after the decoder's top layer: h̃_t = tanh(W_c [c_t; h_t]) (eq. 5). Departures: the weights of local-p
+attention are normalised after the Gaussian (eq. 10 multiplies softmax weights by it, so that they sum to less than 1);
+the output layer can be tied to the target embedding.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.layers.attention import additive_scores, apart, dot_scores, masked_softmax, side_by_side, weighted_sum
+from saccade.layers.dropout import dropout
+from saccade.layers.embedding import embedding_table
+from saccade.layers.recurrent import FedRecurrent, Recurrent, RecurrentState, reverse
+from saccade.models.family import Costs, Family, ModelConfig
+
+
+class LuongConfig(ModelConfig):
+    """Settings of attention after the decoder; the defaults are the paper's (section 4.1)."""
+
+    width: int = Field(1000, ge=2)
+    """Units of each layer."""
+    embedding: int = Field(1000, ge=1)
+    """Width of the word embeddings."""
+    layers: int = Field(4, ge=1)
+    """Layers of the encoder, and of the decoder."""
+    score: Literal["dot", "general", "concat"] = "general"
+    """How a decoder state is compared with an encoder state (eq. 8)."""
+    attention: Literal["global", "local-p"] = "global"
+    """All of the source, or a window around a place that each state predicts (section 3.2)."""
+    window: int = Field(10, ge=1)
+    """Half the width of the window of local-p attention, D; its Gaussian has σ = D/2."""
+    input_feeding: bool = True
+    """Give h̃ of the last step to the next one, so that it knows where the model has looked (section 3.3)."""
+    reverse_source: bool = False
+    """Read the source from its end."""
+    dropout: float = Field(0.2, ge=0, lt=1)
+    """Dropout of the embeddings and of each layer's output."""
+    tie_output: bool = False
+    """Use the target embedding as the output layer; width and embedding are then equal."""
+
+    @model_validator(mode="after")
+    def tied_widths_agree(self) -> LuongConfig:
+        """A tied output layer reads what the embedding writes."""
+        if self.tie_output and self.width != self.embedding:
+            raise ValueError(f"tie-output needs width ({self.width}) and embedding ({self.embedding}) to be equal")
+        return self
+
+
+PRESETS = {
+    "luong-tiny": LuongConfig(width=256, embedding=256, layers=2, dropout=0.3, tie_output=True),
+    "luong-base": LuongConfig(),
+}
+
+MINIATURE = LuongConfig(width=16, embedding=16, layers=2, dropout=0.0)
+"""Small enough for the laws."""
+
+
+class LuongState(NamedTuple):
+    """What the decoder keeps between steps."""
+
+    layers: tuple[RecurrentState, ...]
+    attentional: Tensor  # (N, D) h̃_{t-1}
+    keys: OfMemory[Tensor]  # (B, S, D) what states are compared with, projected once
+
+
+class Looked(NamedTuple):
+    """Attentional states and, if recorded, where they looked."""
+
+    attentional: Tensor  # (B, T, D) h̃
+    weights: Tensor  # (B, T, S)
+
+
+class Luong(nn.Module):
+    """Recurrent stacks on both sides; the top of the decoder looks back at the top of the encoder."""
+
+    longest = None  # a recurrent decoder has no last place
+
+    def __init__(self, config: LuongConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        width, embedding = config.width, config.embedding
+        self.probability = config.dropout
+        self.reverse_source = config.reverse_source
+        self.score = config.score
+        self.input_feeding = config.input_feeding
+        self.target_table = embedding_table(sizes.target, embedding)
+        self.source_table = self.target_table if sizes.joint else embedding_table(sizes.source, embedding)
+        upper = range(config.layers - 1)
+        self.encoder = nn.ModuleList([Recurrent("lstm", embedding, width)])
+        self.encoder.extend(Recurrent("lstm", width, width) for _ in upper)
+        first = FedRecurrent("lstm", embedding, width, width) if config.input_feeding else None
+        self.decoder = nn.ModuleList([first or Recurrent("lstm", embedding, width)])
+        self.decoder.extend(Recurrent("lstm", width, width) for _ in upper)
+        self.key = nn.Identity() if config.score == "dot" else nn.Linear(width, width, bias=config.score == "concat")
+        self.query = nn.Linear(width, width, bias=False) if config.score == "concat" else nn.Identity()
+        self.energy = nn.Parameter(torch.empty(width)) if config.score == "concat" else None  # v_a
+        if self.energy is not None:
+            nn.init.normal_(self.energy, std=width**-0.5)
+        self.window = PredictedWindow(width, config.window) if config.attention == "local-p" else None
+        self.combine = nn.Linear(2 * width, width, bias=False)  # W_c
+        self.output_table = self.target_table if config.tie_output else embedding_table(sizes.target, width)
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        """source.values (B, S) ids; the summary is the last state of every layer."""
+        assert isinstance(source.values, Tensor)
+        x = self.embed(source.values, self.source_table)  # (B, S, E)
+        x = reverse(x, source.mask) if self.reverse_source else x
+        lasts: list[RecurrentState] = []
+        for layer in self.encoder:
+            x, last = layer(x, source.mask)  # (B, S, D)
+            x = self.drop(x)
+            lasts.append(last)
+        states = reverse(x, source.mask) if self.reverse_source else x  # the memory keeps the order of the source
+        return Memory(states, source.mask, summary=tuple(lasts))
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        """prefix (B, T), begin first."""
+        embedded = self.embed(prefix, self.target_table)  # (B, T, E)
+        state = self.start(memory)
+        if self.input_feeding:
+            looked = self.fed(embedded, state, memory)
+        else:
+            x = embedded
+            for layer, first in zip(self.decoder, state.layers, strict=True):
+                x = self.drop(layer(x, None, first)[0])  # (B, T, D)
+            looked = self.look(x, state.keys.value, memory)
+        records = (Attention("cross", 0, looked.weights[:, None]),) if record else ()
+        return Decoded(self.drop(looked.attentional), records)
+
+    def fed(self, embedded: Tensor, state: LuongState, memory: Memory) -> Looked:
+        """Input feeding: every step waits for the h̃ of the one before."""
+        bottom = self.decoder[0]
+        assert isinstance(bottom, FedRecurrent)
+        projected = bottom.project(embedded)  # (B, T, 4D)
+        looks: list[Looked] = []
+        for place in range(embedded.size(1)):
+            x, layers = self.advance(projected[:, place], state)
+            looks.append(self.look(x[:, None], state.keys.value, memory))
+            state = LuongState(layers, looks[-1].attentional.squeeze(1), state.keys)
+        return Looked(*(torch.cat(parts, 1) for parts in zip(*looks, strict=True)))
+
+    def advance(self, inputs: Tensor, state: LuongState) -> tuple[Tensor, tuple[RecurrentState, ...]]:
+        """One place through all layers: the projected (N, 4D) or plain (N, E) input to the top state (N, D)."""
+        x, layers = inputs, []
+        for layer, past in zip(self.decoder, state.layers, strict=True):
+            if isinstance(layer, FedRecurrent):
+                layers.append(layer(x, state.attentional, past))
+            else:
+                assert isinstance(layer, Recurrent)
+                layers.append(layer.step(x, past))
+            x = self.drop(layers[-1].hidden)
+        return x, tuple(layers)
+
+    def start(self, memory: Memory) -> LuongState:
+        """Every decoder layer begins where its encoder layer ended; h̃_0 is zero."""
+        nothing = torch.zeros_like(memory.summary[-1].hidden)
+        return LuongState(memory.summary, nothing, OfMemory(self.key(memory.states)))
+
+    def step(self, token: Tensor, state: LuongState, memory: Memory, *, record: bool = False) -> Step:
+        """token (N,), N = B·W."""
+        embedded = self.embed(token, self.target_table)  # (N, E)
+        bottom = self.decoder[0]
+        x, layers = self.advance(bottom.project(embedded) if isinstance(bottom, FedRecurrent) else embedded, state)
+        looked = self.look(side_by_side(x, len(memory.mask)), state.keys.value, memory)
+        attentional = looked.attentional.flatten(0, 1)  # (N, D)
+        records = (Attention("cross", 0, apart(looked.weights[:, None])),) if record else ()
+        return Step(self.drop(attentional), LuongState(layers, attentional, state.keys), records)
+
+    def look(self, states: Tensor, keys: Tensor, memory: Memory) -> Looked:
+        """States h_t (B, T, D) to h̃_t: score, softmax, context, combination (eqs. 5, 7, 8)."""
+        query, mask = self.query(states), memory.mask[:, None]  # (B, T, D), (B, 1, S)
+        # dot: h_t h̄_s; general: h_t W h̄_s, W in the keys; concat: v tanh(W [h_t; h̄_s]), W in two halves
+        scores = dot_scores(query, keys) if self.energy is None else additive_scores(query, keys, self.energy)
+        if self.window is not None:
+            nearness, inside = self.window(states, memory.mask)  # (B, T, S)
+            scores, mask = scores + nearness, mask & inside
+        weights = masked_softmax(scores, mask)  # (B, T, S)
+        context = weighted_sum(weights, memory.states)  # (B, T, D)
+        return Looked(torch.tanh(self.combine(torch.cat([context, states], -1))), weights)
+
+    def embed(self, tokens: Tensor, table: Tensor) -> Tensor:
+        """(…) ids to (…, E), scaled to unit variance."""
+        return self.drop(F.embedding(tokens, table) * table.size(1) ** 0.5)
+
+    def drop(self, x: Tensor) -> Tensor:
+        """Dropout, in training."""
+        return dropout(x, self.probability, self.training)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """(…, D) to (…, V)."""
+        return F.linear(outputs, self.output_table)
+
+
+class PredictedWindow(nn.Module):
+    """Local-p attention: p_t = S · σ(v_p tanh(W_p h_t)), and a Gaussian around it (eqs. 9, 10)."""
+
+    def __init__(self, width: int, reach: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, width, bias=False)  # W_p
+        self.place = nn.Parameter(torch.empty(width))  # v_p
+        nn.init.normal_(self.place, std=width**-0.5)
+        self.reach = reach
+
+    def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """States (B, T, D), mask (B, S) to the Gaussian's logarithm and the window, both (B, T, S)."""
+        furthest = mask.sum(1)[:, None] - 1  # (B, 1) places count from 0
+        centre = furthest * torch.sigmoid(torch.tanh(self.hidden(states)) @ self.place)  # (B, T)
+        away = torch.arange(mask.size(1), device=mask.device) - centre[:, :, None]  # (B, T, S)
+        return -(away**2) / (2 * (self.reach / 2) ** 2), away.detach().abs() <= self.reach
+
+
+FAMILY = Family(
+    "Luong et al. 2015",
+    Luong,
+    LuongConfig,
+    PRESETS,
+    MINIATURE,
+    Costs("O(n d^2)", "O(n)", "O(n)"),
+    recipe={"training": {"learning_rate": 2e-3, "warmup_steps": 400}},
+    variants=(
+        {"score": "dot", "input_feeding": False},
+        {"score": "concat"},
+        {"attention": "local-p", "window": 2},
+        {"reverse_source": True, "tie_output": True, "layers": 1},
+    ),
+)

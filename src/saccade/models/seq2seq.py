@@ -1,0 +1,171 @@
+"""Sequence to sequence through one vector: Sutskever, Vinyals and Le, NIPS 2014; Cho et al., EMNLP 2014.
+
+The encoder's last state is all that the decoder ever learns of the source: the bottleneck that attention removed.
+Departures: the first state of each decoder layer is predicted from that of its encoder layer by a linear map (Cho et
+al.: tanh(V c)) instead of copied (Sutskever et al.); the output layer can be tied to the target embedding.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.interface import Decoded, Memory, Source, Step, VocabularySizes
+from saccade.layers.dropout import dropout
+from saccade.layers.embedding import embedding_table
+from saccade.layers.recurrent import CellKind, Recurrent, RecurrentState, reverse
+from saccade.models.family import Costs, Family, ModelConfig
+
+
+class Seq2SeqConfig(ModelConfig):
+    """Settings of the encoder-decoder; the defaults are those of Sutskever et al. (section 3.4)."""
+
+    width: int = Field(1000, ge=2)
+    """Units of each layer."""
+    embedding: int = Field(1000, ge=1)
+    """Width of the word embeddings."""
+    layers: int = Field(4, ge=1)
+    """Layers of the encoder, and of the decoder."""
+    cell: CellKind = "lstm"
+    """LSTM (Sutskever et al.) or GRU (Cho et al.)."""
+    reverse_source: bool = True
+    """Read the source from its end, so that its first words are next to those of the target (Sutskever et al., 3.3)."""
+    context: bool = False
+    """Give the decoder the encoder's last state at every step too, not only at the start (Cho et al., eq. 9)."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout of the embeddings and of each layer's output."""
+    tie_output: bool = False
+    """Use the target embedding as the output layer; width and embedding are then equal."""
+
+    @model_validator(mode="after")
+    def tied_widths_agree(self) -> Seq2SeqConfig:
+        """A tied output layer reads what the embedding writes."""
+        if self.tie_output and self.width != self.embedding:
+            raise ValueError(f"tie-output needs width ({self.width}) and embedding ({self.embedding}) to be equal")
+        return self
+
+
+PRESETS = {
+    "seq2seq-tiny": Seq2SeqConfig(width=256, embedding=256, layers=2, dropout=0.2, tie_output=True),
+    "seq2seq-base": Seq2SeqConfig(),
+    "seq2seq-gru": Seq2SeqConfig(layers=1, embedding=100, cell="gru", reverse_source=False, context=True),
+}
+
+MINIATURE = Seq2SeqConfig(width=16, embedding=16, layers=2)
+"""Small enough for the laws."""
+
+
+class Seq2SeqState(NamedTuple):
+    """What the decoder keeps between steps."""
+
+    layers: tuple[RecurrentState, ...]
+    context: Tensor | None  # (N, D) the encoder's last state, if it is fed at every step
+
+
+class Bridge(nn.Module):
+    """The first state of a decoder layer from the last state of an encoder layer."""
+
+    def __init__(self, cell: CellKind, width: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, width)
+        self.cell = nn.Linear(width, width) if cell == "lstm" else None
+
+    def forward(self, last: RecurrentState) -> RecurrentState:
+        """tanh(V c), as a hidden state is never larger than 1; a cell may be."""
+        hidden = torch.tanh(self.hidden(last.hidden))
+        return RecurrentState(hidden, None if self.cell is None else self.cell(last.cell))
+
+
+class Seq2Seq(nn.Module):
+    """A recurrent stack reads, its last state is handed over, a recurrent stack writes."""
+
+    longest = None  # a recurrent decoder has no last place
+
+    def __init__(self, config: Seq2SeqConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        width, embedding = config.width, config.embedding
+        self.probability = config.dropout
+        self.reverse_source = config.reverse_source
+        self.context = config.context
+        self.target_table = embedding_table(sizes.target, embedding)
+        self.source_table = self.target_table if sizes.joint else embedding_table(sizes.source, embedding)
+        fed = embedding + width if config.context else embedding
+        upper = [width] * (config.layers - 1)
+        self.encoder = nn.ModuleList(Recurrent(config.cell, inputs, width) for inputs in (embedding, *upper))
+        self.bridge = nn.ModuleList(Bridge(config.cell, width) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(Recurrent(config.cell, inputs, width) for inputs in (fed, *upper))
+        self.output_table = self.target_table if config.tie_output else embedding_table(sizes.target, width)
+        self.output_bias = nn.Parameter(torch.empty(sizes.target))
+        nn.init.zeros_(self.output_bias)
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        """source.values (B, S) ids; the summary is the last state of every layer."""
+        assert isinstance(source.values, Tensor)
+        x = self.embed(source.values, self.source_table)  # (B, S, E)
+        if self.reverse_source:
+            x = reverse(x, source.mask)
+        lasts: list[RecurrentState] = []
+        for layer in self.encoder:
+            x, last = layer(x, source.mask)  # (B, S, D)
+            x = self.drop(x)
+            lasts.append(last)
+        return Memory(x, source.mask, summary=tuple(lasts))
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        """prefix (B, T), begin first; nothing that a step makes is needed before it, so all layers run whole."""
+        state = self.start(memory)
+        x = self.embed(prefix, self.target_table)  # (B, T, E)
+        if state.context is not None:
+            x = torch.cat([x, state.context[:, None].expand(-1, x.size(1), -1)], -1)
+        for layer, first in zip(self.decoder, state.layers, strict=True):
+            x = self.drop(layer(x, None, first)[0])  # (B, T, D)
+        return Decoded(x)
+
+    def start(self, memory: Memory) -> Seq2SeqState:
+        """Every decoder layer begins with what its encoder layer ended with, seen through the bridge."""
+        states = tuple(bridge(last) for bridge, last in zip(self.bridge, memory.summary, strict=True))
+        return Seq2SeqState(states, memory.summary[-1].hidden if self.context else None)
+
+    def step(self, token: Tensor, state: Seq2SeqState, memory: Memory, *, record: bool = False) -> Step:
+        """token (N,); the memory is not looked at again."""
+        x = self.embed(token, self.target_table)  # (N, E)
+        if state.context is not None:
+            x = torch.cat([x, state.context], -1)
+        states: list[RecurrentState] = []
+        for layer, past in zip(self.decoder, state.layers, strict=True):
+            assert isinstance(layer, Recurrent)
+            states.append(layer.step(x, past))
+            x = self.drop(states[-1].hidden)
+        return Step(x, Seq2SeqState(tuple(states), state.context))
+
+    def embed(self, tokens: Tensor, table: Tensor) -> Tensor:
+        """(…) ids to (…, E), scaled to unit variance."""
+        return self.drop(F.embedding(tokens, table) * table.size(1) ** 0.5)
+
+    def drop(self, x: Tensor) -> Tensor:
+        """Dropout, in training."""
+        return dropout(x, self.probability, self.training)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """(…, D) to (…, V)."""
+        return F.linear(outputs, self.output_table, self.output_bias)
+
+
+FAMILY = Family(
+    "Sutskever et al. 2014; Cho et al. 2014",
+    Seq2Seq,
+    Seq2SeqConfig,
+    PRESETS,
+    MINIATURE,
+    Costs("O(n d^2)", "O(n)", "O(n)"),
+    recipe={"training": {"learning_rate": 2e-3, "warmup_steps": 400}},
+    variants=(
+        {"cell": "gru", "reverse_source": False, "context": True},
+        {"layers": 1, "tie_output": True},
+    ),
+    attention=frozenset(),
+)
