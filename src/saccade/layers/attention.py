@@ -41,7 +41,7 @@ def scaled_dot_scores(query: Tensor, key: Tensor) -> Tensor:
 
 def additive_scores(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
     """The MLP of Bahdanau et al. on already projected queries and keys of width a; `vector` is (a,)."""
-    return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector  # (..., T, S)
+    return (query.unsqueeze(-2) + key.unsqueeze(-3)).tanh_() @ vector  # (..., T, S)
 
 
 def bilinear_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:

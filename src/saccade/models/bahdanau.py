@@ -90,8 +90,6 @@ class Bahdanau(nn.Module):
         self.decoder = FedRecurrent(config.cell, embedding, 2 * width, width)
         self.readout = nn.Linear(width + embedding + 2 * width, 2 * config.readout)  # U_o, V_o, C_o side by side
         self.output_table = self.target_table if config.tie_output else embedding_table(sizes.target, config.readout)
-        self.output_bias = nn.Parameter(torch.empty(sizes.target))
-        nn.init.zeros_(self.output_bias)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the annotations h_j are the states of both directions (section 3.2)."""
@@ -149,7 +147,7 @@ class Bahdanau(nn.Module):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """W_o t_i: (…, l) to (…, V)."""
-        return F.linear(outputs, self.output_table, self.output_bias)
+        return F.linear(outputs, self.output_table)
 
 
 FAMILY = Family(

@@ -99,8 +99,6 @@ class Seq2Seq(nn.Module):
         self.bridge = nn.ModuleList(Bridge(config.cell, width) for _ in range(config.layers))
         self.decoder = nn.ModuleList(Recurrent(config.cell, inputs, width) for inputs in (fed, *upper))
         self.output_table = self.target_table if config.tie_output else embedding_table(sizes.target, width)
-        self.output_bias = nn.Parameter(torch.empty(sizes.target))
-        nn.init.zeros_(self.output_bias)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the summary is the last state of every layer."""
@@ -152,7 +150,7 @@ class Seq2Seq(nn.Module):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(…, D) to (…, V)."""
-        return F.linear(outputs, self.output_table, self.output_bias)
+        return F.linear(outputs, self.output_table)
 
 
 FAMILY = Family(

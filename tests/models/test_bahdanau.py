@@ -1,0 +1,77 @@
+"""RNNsearch: the paper's equations word by word, its sizes, and its options."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from laws.subjects import SIZES, build_model, make_batch
+from saccade.errors import SaccadeError
+from saccade.interface import VocabularySizes
+from saccade.layers.recurrent import gru_state
+from saccade.models.bahdanau import FAMILY
+from saccade.models.registry import Choice, choose
+
+
+def test_the_first_steps_follow_the_equations():
+    model = build_model(("bahdanau", {}))
+    batch = make_batch([4], [3])
+    memory = model.encode(batch.source)
+    annotations = memory.states[0]  # (S, 2n)
+    decoded = model.decode(batch.prefix, memory, record=True)
+    state = torch.tanh(model.first_state.weight @ memory.summary[0] + model.first_state.bias)
+    for place, token in enumerate(batch.prefix[0]):
+        energies = [
+            model.energy @ torch.tanh(model.query.weight @ state + model.key.weight @ h + model.key.bias)
+            for h in annotations
+        ]
+        weights = torch.stack(energies).softmax(0)
+        context = sum(weight * h for weight, h in zip(weights, annotations, strict=True))
+        embedded = model.target_table[token] * 4.0
+        inputs = model.decoder.input(embedded) + model.decoder.fed(context)
+        state = gru_state(inputs[None], model.decoder.hidden(state)[None], state[None]).hidden[0]
+        pairs = model.readout(torch.cat([state, embedded, context]))
+        output = torch.stack([pairs[unit : unit + 2].max() for unit in range(0, len(pairs), 2)])
+        assert_close(decoded.attention[0].weights[0, 0, place], weights, rtol=1e-4, atol=1e-6)
+        assert_close(decoded.outputs[0, place], output, rtol=1e-4, atol=1e-6)
+
+
+def test_an_annotation_knows_both_ends_of_the_sentence():
+    model = build_model(("bahdanau", {}))
+    batch = make_batch([6], [3])
+    before = model.encode(batch.source).states
+    for changed in (0, 5):
+        batch.source.values[0, changed] = (batch.source.values[0, changed] - 3) % 19 + 4
+        after = model.encode(batch.source).states
+        assert all(not torch.equal(after[0, place], before[0, place]) for place in range(6))
+        before = after
+
+
+def test_the_first_state_is_made_of_the_backward_reading():
+    model = build_model(("bahdanau", {}))
+    batch = make_batch([5, 3], [2, 2])
+    memory = model.encode(batch.source)
+    assert_close(memory.summary, memory.states[:, 0, 16:])
+
+
+def test_the_papers_size():
+    sizes = VocabularySizes(30_000, 30_000, False)
+    model = Choice("bahdanau", FAMILY.presets["bahdanau-base"]).outline(sizes)
+    tables = 2 * 30_000 * 620 + 30_000 * 500
+    encoder = 2 * (3 * 1000 * (620 + 1000) + 6 * 1000)
+    alignment = 1000 * 1000 + 2000 * 1000 + 1000 + 1000
+    decoder = 3 * 1000 * (620 + 2000 + 1000) + 6 * 1000
+    readout = 1000 * (1000 + 620 + 2000) + 1000
+    first = 1000 * 1000 + 1000
+    assert sum(p.numel() for p in model.parameters()) == tables + encoder + alignment + decoder + readout + first
+
+
+def test_a_joint_vocabulary_has_one_table():
+    model = build_model(("bahdanau", {"tie_output": True}), SIZES)
+    assert model.source_table is model.target_table is model.output_table
+
+
+def test_a_tied_output_needs_equal_widths():
+    with pytest.raises(SaccadeError, match="readout"):
+        choose({"preset": "bahdanau-tiny", "readout": 100})

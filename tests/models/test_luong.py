@@ -1,0 +1,87 @@
+"""Attention after the decoder: each score and the window by hand, input feeding, and the options."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from laws.subjects import build_model, make_batch
+from saccade.errors import SaccadeError
+from saccade.models.registry import choose
+
+
+def look_of(model, states, source_states):
+    """Scores of one decoder state against the encoder states, by eq. 8."""
+    if model.score == "dot":
+        return torch.stack([states @ h for h in source_states])
+    if model.score == "general":
+        return torch.stack([states @ (model.key.weight @ h) for h in source_states])
+    parts = [model.query.weight @ states + model.key.weight @ h + model.key.bias for h in source_states]
+    return torch.stack([model.energy @ torch.tanh(part) for part in parts])
+
+
+@pytest.mark.parametrize("score", ["dot", "general", "concat"])
+def test_scores_and_combination_follow_the_equations(score):
+    model = build_model(("luong", {"score": score}))
+    batch = make_batch([5], [3])
+    memory = model.encode(batch.source)
+    state = torch.randn(16, generator=torch.Generator().manual_seed(3))
+    looked = model.look(state[None, None], model.key(memory.states), memory)
+    weights = look_of(model, state, memory.states[0]).softmax(0)
+    context = weights @ memory.states[0]
+    assert_close(looked.weights[0, 0], weights, rtol=1e-4, atol=1e-6)
+    assert_close(looked.attentional[0, 0], torch.tanh(model.combine.weight @ torch.cat([context, state])))
+
+
+def test_local_attention_looks_at_a_window_around_a_predicted_place():
+    model = build_model(("luong", {"attention": "local-p", "window": 2}))
+    batch = make_batch([9, 4], [3, 3])
+    memory = model.encode(batch.source)
+    states = torch.randn(2, 1, 16, generator=torch.Generator().manual_seed(3))
+    looked = model.look(states, model.key(memory.states), memory).weights[:, 0]  # (B, S)
+    for row, length in enumerate([9, 4]):
+        predicted = torch.sigmoid(model.window.place @ torch.tanh(model.window.hidden.weight @ states[row, 0]))
+        centre = (length - 1) * float(predicted.detach())
+        scores = look_of(model, states[row, 0], memory.states[row])
+        gaussian = [math.exp(-((place - centre) ** 2) / (2 * 1.0**2)) for place in range(9)]
+        inside = torch.tensor([place < length and abs(place - centre) <= 2 for place in range(9)])
+        assert 1 <= inside.sum() <= 5
+        expected = (scores.exp() * torch.tensor(gaussian)).masked_fill(~inside, 0.0)
+        assert_close(looked[row], expected / expected.sum(), rtol=1e-4, atol=1e-6)
+
+
+def test_every_row_has_somewhere_to_look():
+    model = build_model(("luong", {"attention": "local-p", "window": 1}))
+    with torch.no_grad():
+        model.window.place.mul_(1000)  # the predicted place is at one of the ends
+    batch = make_batch([9, 1, 2], [4, 4, 4])
+    weights = model.decode(batch.prefix, model.encode(batch.source), record=True).attention[0].weights
+    assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+
+
+def test_input_feeding_tells_the_next_step_where_the_model_looked():
+    model = build_model(("luong", {}))
+    batch = make_batch([5], [4])
+    memory = model.encode(batch.source)
+    state = model.step(batch.prefix[:, 0], model.start(memory), memory).state
+    blind = state._replace(attentional=torch.zeros_like(state.attentional))
+    token = batch.prefix[:, 1]
+    assert not torch.allclose(model.step(token, state, memory).output, model.step(token, blind, memory).output)
+
+
+def test_the_memory_keeps_the_order_of_a_source_that_is_read_backwards():
+    model = build_model(("luong", {"reverse_source": True, "layers": 1}))
+    batch = make_batch([6], [3])
+    before = model.encode(batch.source).states
+    batch.source.values[0, 2] = (batch.source.values[0, 2] - 3) % 19 + 4
+    after = model.encode(batch.source).states
+    changed = [not torch.equal(after[0, place], before[0, place]) for place in range(6)]
+    assert changed == [True, True, True, False, False, False]  # those read after the changed one
+
+
+def test_a_tied_output_needs_equal_widths():
+    with pytest.raises(SaccadeError, match="embedding"):
+        choose({"preset": "luong-tiny", "embedding": 100})
