@@ -69,5 +69,5 @@ def test_statistics_count_what_is_there(pairs: list[Pair], tokenizers: Tokenizer
     assert (statistics.unknown_source, statistics.unknown_target) == (1, 2)
     rows = np.arange(len(corpus))
     assert statistics.longer_tokens == corpus.longer_lengths(rows).sum()
-    ratios = corpus.target_lengths(rows) / corpus.source_lengths(rows)
-    assert statistics.length_ratio == np.quantile(ratios, 0.999, method="inverted_cdf")
+    growths = (corpus.target_lengths(rows) - 10) / corpus.source_lengths(rows)
+    assert statistics.growth == max(0.0, np.quantile(growths, 0.999, method="inverted_cdf"))

@@ -21,7 +21,7 @@ def test_chunks_give_what_the_whole_gives(lengths: list[tuple[int, int]], repeat
     assert (found.pairs, found.source_tokens, found.target_tokens) == (len(table), source.sum(), target.sum())
     assert found.longer_tokens == np.maximum(source, target).sum()
     assert (found.longest_source, found.longest_target) == (source.max(), target.max())
-    assert found.length_ratio == np.quantile(target / source, 0.999, method="inverted_cdf")
+    assert found.growth == max(0.0, np.quantile((target - 10) / source, 0.999, method="inverted_cdf"))
     assert found.unknown_target == min(pieces, len(table))
 
 

@@ -13,6 +13,7 @@ import typer
 from saccade.cli.device import Device
 from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, System, system_of
 from saccade.cli.json_output import STANDARD_OUTPUT, write_json_output
+from saccade.cli.lexicon import LexiconFile, give_lexicon
 from saccade.cli.settings import decoding_settings
 from saccade.errors import SaccadeError, UsageError, did_you_mean
 
@@ -72,6 +73,7 @@ def evaluate(
         str | None, typer.Option(metavar="NAME", help="For RUN/eval/NAME.json.  [default: that of the source file]")
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Width of the beam; 1 is greedy search.")] = None,
+    lexicon: LexiconFile = None,
     ensemble: Ensemble = None,
     ensemble_mean: EnsembleMean = None,
     ensemble_weights: EnsembleWeights = None,
@@ -91,6 +93,8 @@ def evaluate(
     metrics = find_metrics(metric, with_model=hypotheses is None)
     if (run is None) == (hypotheses is None):
         raise UsageError("there is one system to score", do="name a RUN, or --hypotheses FILE, and not both")
+    if run is None and baseline is None and lexicon is not None:
+        raise UsageError("--lexicon is for a model that translates", do="name a RUN instead of --hypotheses")
     if run is None and (ensemble or ensemble_mean or ensemble_weights):
         raise UsageError("--ensemble adds models to a RUN", do="name a RUN instead of --hypotheses")
     if ensemble and name is not None:
@@ -106,7 +110,7 @@ def evaluate(
     translator: Translator | None = None
     settings: DecodingConfig | None = None
     if system is not None:
-        translator, settings = load_system(system, context, beam, device)
+        translator, settings = load_system(system, context, beam, device, lexicon)
         outputs = translate_all(translator, settings, sources)
     else:
         assert hypotheses is not None
@@ -119,7 +123,7 @@ def evaluate(
         scores.append(score_perplexity(translator, sources, [accepted[0] for accepted in references]))
     comparisons: list[Comparison] = []
     if baseline is not None:
-        other, other_settings = load_system(System(baseline), context, beam, device)
+        other, other_settings = load_system(System(baseline), context, beam, device, lexicon)
         comparisons = compare(metrics, translate_all(other, other_settings, sources), outputs, references)
     elif baseline_output is not None:
         comparisons = compare(metrics, read_file(baseline_output), outputs, references)
@@ -130,6 +134,7 @@ def evaluate(
         "source": source,
         "references": reference,
         "baseline": baseline or baseline_output,
+        "lexicon": lexicon,
     }
     values = to_json(report, comparisons, files, system, settings)
     if json_file != STANDARD_OUTPUT:
@@ -201,11 +206,13 @@ def read_references(paths: Sequence[Path], sources: Sequence[str], *, keyed: boo
 
 
 def load_system(
-    system: System, context: typer.Context, beam: int | None, device: str
+    system: System, context: typer.Context, beam: int | None, device: str, lexicon: Path | None
 ) -> tuple[Translator, DecodingConfig]:
     """A model, or several, and the settings of the search."""
     translator = system.load(device)
-    return translator, decoding_settings(translator, context, {"beam": beam, "nbest": 1})
+    settings = decoding_settings(translator, context, {"beam": beam, "nbest": 1})
+    give_lexicon(translator, settings, lexicon)
+    return translator, settings
 
 
 def translate_all(translator: Translator, settings: DecodingConfig, sources: Sequence[str]) -> list[str]:

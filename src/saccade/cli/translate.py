@@ -16,6 +16,7 @@ import typer
 from saccade.cli.alignment import hard_alignment
 from saccade.cli.device import Device
 from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, system_of
+from saccade.cli.lexicon import LexiconFile, give_lexicon
 from saccade.cli.settings import decoding_settings
 from saccade.cli.standard_input import read_standard_input
 from saccade.errors import SaccadeError
@@ -55,6 +56,7 @@ def translate(
     top_p: Annotated[float | None, typer.Option(help="With --sample: among the tokens that hold this share.")] = None,
     seed: Annotated[int | None, typer.Option(help="With --sample: the same seed draws the same outputs.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Input tokens at once; changes speed, not results.")] = None,
+    lexicon: LexiconFile = None,
     ensemble: Ensemble = None,
     ensemble_mean: EnsembleMean = None,
     ensemble_weights: EnsembleWeights = None,
@@ -87,6 +89,7 @@ def translate(
             "batch_tokens": batch_tokens,
         },
     )
+    give_lexicon(translator, settings, lexicon)
     extras = Extras(translator, scores=scores, alignment=alignment)
     render = FORMATS[output_format]
     translations = translate_lines(translator, settings, input_file, prefix)

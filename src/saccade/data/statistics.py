@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LENGTH_QUANTILE = Fraction(999, 1000)
+ALLOWANCE = 10  # tokens that a target may have whatever its source, as the search allows too
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class CorpusStatistics:
     longer_tokens: int = 0  # the sum over all pairs of the longer side
     longest_source: int = 0
     longest_target: int = 0
-    length_ratio: float = 0.0  # target over source: 999 of 1,000 pairs have no larger one
+    growth: float = 0.0  # target less ALLOWANCE, over source: 999 of 1,000 pairs have no larger one
     unknown_source: int = 0
     unknown_target: int = 0
 
@@ -68,15 +69,15 @@ class StatisticsCounter:
             longer_tokens=longer_tokens,
             longest_source=longest_source,
             longest_target=longest_target,
-            length_ratio=self._length_ratio(pairs),
+            growth=self._growth(pairs),
             unknown_source=unknown_source,
             unknown_target=unknown_target,
         )
 
-    def _length_ratio(self, pairs: int) -> float:
+    def _growth(self, pairs: int) -> float:
         reached = 0
-        for source, target in sorted(self._lengths, key=lambda lengths: Fraction(lengths[1], lengths[0])):
+        for source, target in sorted(self._lengths, key=lambda lengths: Fraction(lengths[1] - ALLOWANCE, lengths[0])):
             reached += self._lengths[source, target]
             if reached >= LENGTH_QUANTILE * pairs:
-                return target / source
+                return max(0.0, (target - ALLOWANCE) / source)
         return 0.0

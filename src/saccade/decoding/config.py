@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from saccade.config import Config
 
 LengthPenalty = Literal["gnmt", "plain", "none"]
+ReplaceUnknown = Literal["none", "source", "lexicon"]
 
 
 class DecodingConfig(Config):
@@ -41,13 +42,15 @@ class DecodingConfig(Config):
     """The fewest tokens of an output, its end not counted."""
     max_length: int = Field(default=0, ge=0, le=1_000_000)
     """The most symbols of an output, its end counted; one that goes on is cut off there. 0: from the input's length."""
-    max_length_factor: float = Field(default=2.0, ge=0, le=1000, allow_inf_nan=False)
-    """With `max_length` 0: symbols allowed for each position of the input."""
+    max_length_factor: float | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
+    """With `max_length` 0: symbols allowed for each position of the input. By default what the training data needs."""
     max_length_offset: int = Field(default=10, ge=1, le=1_000_000)
     """With `max_length` 0: symbols allowed on top of those."""
 
     allow_unknown: bool = False
     """Whether an output may contain the unknown symbol."""
+    replace_unknown: ReplaceUnknown = "none"
+    """Write for an unknown word the source word looked at, or its entry in a lexicon; the search may then write one."""
     batch_tokens: int = Field(default=4096, ge=1)
     """How many input tokens, padding counted, to search at once; the search itself takes the batch that it is given."""
 
@@ -71,3 +74,8 @@ class DecodingConfig(Config):
                 f"min-length {self.min_length} is above max-length {self.max_length}: lower one or raise the other"
             )
         return self
+
+    @property
+    def for_search(self) -> DecodingConfig:
+        """The settings as the search reads them: only an unknown symbol that is written can be replaced."""
+        return self if self.replace_unknown == "none" else self.model_copy(update={"allow_unknown": True})

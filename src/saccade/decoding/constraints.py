@@ -18,6 +18,7 @@ from saccade.errors import SaccadeError
 from saccade.interface import Memory
 from saccade.symbols import Symbols
 
+UNTRAINED_FACTOR = 2.0  # symbols allowed for each position of the input where no training data says better
 FREE = -1  # stands in a row of prefixes where nothing is forced
 
 
@@ -66,7 +67,8 @@ def length_limits(mask: Tensor, config: DecodingConfig) -> Tensor:
             "the length of an output has no limit: a model without an input cannot take it from the input's length",
             do="set decoding.max-length",
         )
-    limits = (mask.sum(dim=1) * config.max_length_factor).long() + config.max_length_offset
+    factor = UNTRAINED_FACTOR if config.max_length_factor is None else config.max_length_factor
+    limits = (mask.sum(dim=1) * factor).long() + config.max_length_offset
     return limits.clamp(min=config.min_length + 1)
 
 

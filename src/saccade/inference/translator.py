@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, overload
@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from saccade.checkpoint import GENERATION, ModelFolder, find_model_folder, load_model_folder
 from saccade.config import build, merge
+from saccade.data.lexicon import Lexicon, read_lexicon
 from saccade.data.text import normalize
 from saccade.data.tokenizer import Tokenizer
 from saccade.data.tokenizer_pair import Tokenizers
@@ -26,6 +27,7 @@ from saccade.errors import SaccadeError
 from saccade.inference.agreement import check_same_target, same_reading
 from saccade.inference.device import choose_device
 from saccade.inference.explanation import Explanation, alignment_of
+from saccade.inference.unknown_words import align, check_attends, replaced_text, words_of
 from saccade.interface import Source, Translates
 from saccade.symbols import Symbols
 
@@ -80,13 +82,18 @@ class Translator:
         device: torch.device | str = "cpu",
         *,
         source_tokenizers: Sequence[Tokenizer] = (),
+        lexicon: Lexicon | None = None,
     ) -> None:
-        """`source_tokenizers` are those of an ensemble's members, if they differ; else `tokenizers.source` reads."""
+        """`source_tokenizers` are those of an ensemble's members, if they differ; else `tokenizers.source` reads.
+
+        `lexicon` is for the decoding setting `replace_unknown="lexicon"`.
+        """
         self.model = model
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.device = torch.device(device)
         self.source_tokenizers = tuple(source_tokenizers) or (tokenizers.source,)
+        self.lexicon = lexicon
 
     @property
     def symbols(self) -> Symbols:
@@ -135,6 +142,7 @@ class Translator:
         self, texts: Sequence[str], settings: DecodingConfig, prefixes: Sequence[str] | None = None, first: int = 0
     ) -> list[Translation]:
         """Translate texts in batches of like length; `first` is the place of the first one in the user's input."""
+        self.check_replacement(settings)
         sources = self.read(texts)
         forced = self.tokenizers.target.encode_batch(prefixes) if prefixes is not None else [[]] * len(texts)
         found: dict[int, list[Hypothesis]] = {}
@@ -144,17 +152,17 @@ class Translator:
             hypotheses = search(
                 self.model,
                 memory,
-                settings,
+                settings.for_search,
                 self.symbols,
                 prefixes=[forced[row] for row in rows] if prefixes is not None else None,
                 indices=[first + row for row in rows],
             )
             found.update(zip(rows, hypotheses, strict=True))
-        nothing = [Candidate("", (), 0.0, 0.0, (), ())]  # an empty line stays an empty line
-        return [
-            Translation(text, tuple([self.candidate(h) for h in found[row]] if row in found else nothing))
-            for row, text in enumerate(texts)
-        ]
+        nothing = (Candidate("", (), 0.0, 0.0, (), ()),)  # an empty line stays an empty line
+        outputs = {row: tuple(map(self.candidate, hypotheses)) for row, hypotheses in found.items()}
+        if settings.replace_unknown != "none":
+            outputs |= self.without_unknown(texts, sources, outputs, settings, prefixes)
+        return [Translation(text, outputs.get(row, nothing)) for row, text in enumerate(texts)]
 
     def candidate(self, hypothesis: Hypothesis) -> Candidate:
         """A hypothesis as text."""
@@ -167,6 +175,47 @@ class Translator:
             tuple(target.pieces(hypothesis.tokens)),
             hypothesis.token_log_probabilities,
         )
+
+    def without_unknown(
+        self,
+        texts: Sequence[str],
+        sources: Sequence[Reading],
+        outputs: Mapping[int, tuple[Candidate, ...]],
+        settings: DecodingConfig,
+        prefixes: Sequence[str] | None,
+    ) -> dict[int, tuple[Candidate, ...]]:
+        """The rows with an unknown word in an output, with a source word or a lexicon's entry in its place."""
+        unknown = self.symbols.unknown
+        cases = [(row, rank) for row, some in outputs.items() for rank in range(len(some))]
+        cases = [(row, rank) for row, rank in cases if unknown in outputs[row][rank].tokens]
+        changed = {row: list(outputs[row]) for row, _ in cases}
+        target = self.tokenizers.target
+        source_words = {row: words_of(self.tokenizers.source, texts[row]) for row in changed}
+        forced = {row: words_of(target, prefixes[row]) for row in changed} if prefixes is not None else {}
+        lexicon = self.lexicon if settings.replace_unknown == "lexicon" else None
+        lengths = [max(longest(sources[row]), len(outputs[row][rank].tokens)) + 1 for row, rank in cases]
+        for batch in length_batches(lengths, settings.batch_tokens):
+            some = [cases[place] for place in batch]
+            tokens = [outputs[row][rank].tokens for row, rank in some]
+            alignments = align(self.model, self.source_of([sources[row] for row, _ in some]), tokens, self.symbols)
+            for (row, rank), alignment in zip(some, alignments, strict=True):
+                candidate = changed[row][rank]
+                words, given = source_words[row], forced.get(row)
+                text = replaced_text(target, candidate.tokens, alignment, words, lexicon, given)
+                changed[row][rank] = replace(candidate, text=text)
+        return {row: tuple(candidates) for row, candidates in changed.items()}
+
+    def check_replacement(self, settings: DecodingConfig) -> None:
+        """Refuse to replace unknown words where it cannot be done: before anything is decoded."""
+        if settings.replace_unknown == "none":
+            return
+        if settings.replace_unknown == "lexicon" and self.lexicon is None:
+            raise SaccadeError(
+                "unknown words should be looked up in a lexicon, and there is none",
+                do="name one with --lexicon FILE, load(…, lexicon=FILE) in Python, or set replace-unknown to source",
+            )
+        self.check_explainable()
+        check_attends(self.model, self.source_batch([[self.tokenizers.source.symbols.unknown]]))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredPair]:
         """The log-probability of each target given its source, by forced decoding."""
@@ -197,7 +246,7 @@ class Translator:
         memory = self.model.encode(source, record=True)
         if target is None:
             settings = self.settings({**decoding, "nbest": 1})
-            tokens = list(search(self.model, memory, settings, self.symbols)[0][0].tokens)
+            tokens = list(search(self.model, memory, settings.for_search, self.symbols)[0][0].tokens)
         else:
             tokens = self.tokenizers.target.encode(target).ids if isinstance(target, str) else list(target)
         prefix = torch.tensor([[self.symbols.begin, *tokens]], device=self.device)
@@ -273,20 +322,24 @@ def load(
     *,
     mean: Mean = "arithmetic",
     weights: Sequence[float] | None = None,
+    lexicon: str | Path | None = None,
 ) -> Translator:
     """A translator from a run directory or a model folder, on the fastest device there is.
 
     Several paths are an ensemble: the models decode together, by the `mean` of their probabilities, with `weights` if
-    they should not count alike. Decoding defaults are those of the first.
+    they should not count alike. Decoding defaults are those of the first. `lexicon` is a file of words that unknown
+    ones can be replaced by.
     """
     place = choose_device(device)
     paths = [path] if isinstance(path, str | Path) else list(path)
     shares_of(weights, len(paths))  # refused before the models are read
     folders = [find_model_folder(Path(name)) for name in paths]
     translators = [translator_from(load_model_folder(folder, place), place, where=str(folder)) for folder in folders]
-    if len(translators) == 1:
-        return translators[0]
-    return together(translators, [str(name) for name in paths], mean=mean, weights=weights)
+    found = translators[0]
+    if len(translators) > 1:
+        found = together(translators, [str(name) for name in paths], mean=mean, weights=weights)
+    found.lexicon = None if lexicon is None else read_lexicon(lexicon)
+    return found
 
 
 def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:

@@ -102,6 +102,11 @@ def check_lengths(model: Decodes, data: Data) -> None:
 
 
 def fit_length_limit(decoding: DecodingConfig, corpus: Corpus) -> DecodingConfig:
-    """Allow outputs a quarter longer, for their input, than nearly all of the training data."""
-    factor = max(decoding.max_length_factor, math.ceil(12.5 * corpus.statistics.length_ratio) / 10)
+    """Allow outputs that grow a quarter more with their input than those of nearly all of the training data.
+
+    Not more than that: a beam is searched until nothing could still win, and what is allowed could.
+    """
+    if decoding.max_length_factor is not None:
+        return decoding
+    factor = max(1.0, math.ceil(12.5 * corpus.statistics.growth) / 10)
     return decoding.model_copy(update={"max_length_factor": factor})

@@ -81,7 +81,8 @@ def validate(
             total += loss.metrics["nll"]
             count += loss.count
     sources, references = group_by_source(corpus.pairs or [], sentences)
-    changes = {"beam": 1, "nbest": 1, "sample": False, "coverage_beta": 0.0, "batch_tokens": batch_tokens}
+    changes = {"beam": 1, "nbest": 1, "sample": False, "coverage_beta": 0.0, "replace_unknown": "none"}
+    changes["batch_tokens"] = batch_tokens
     greedy = translator.decoding.model_copy(update=changes)
     outputs = [found.text for found in translator.stream(sources, greedy)]
     scores = {name: score(name, outputs, references) for name in metrics} if sources else {}

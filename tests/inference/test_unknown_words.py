@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from laws.subjects import build_model
+from saccade.checkpoint import vocabulary_sizes
+from saccade.data.config import DataConfig
+from saccade.data.files import Pair
+from saccade.data.lexicon import Lexicon
+from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizer_pair import Tokenizers, train_tokenizers
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.ensemble import Ensemble
+from saccade.errors import SaccadeError
+from saccade.inference.translator import Translator, padded_source
+from saccade.inference.unknown_words import aligned_word, target_words, words_of
+from saccade.interface import Attention, Decoded, Memory, Source, Step
+from saccade.models.registry import FAMILIES
+from saccade.symbols import Symbols
+
+SYMBOLS = Symbols()
+UNKNOWN = SYMBOLS.unknown
+SOURCE = Tokenizer.train("word", ["the man sees a dog"], size=50)
+TARGET = Tokenizer.train("word", ["der Mann sieht einen Hund"], size=50)
+KINDS = ["word", "bpe", "unigram", "char", "byte"]
+
+
+class State(NamedTuple):
+    written: Tensor  # (N, 1) how many tokens so far
+
+
+class Scripted:
+    """Writes the given tokens, whatever the source, and looks at the given places meanwhile.
+
+    Most of its attention rests on the end of the source, and its first layer looks at the place after the right one.
+    """
+
+    longest: int | None = None
+
+    def __init__(self, writes: Sequence[int], looks: Sequence[int], *, attends: bool = True, stride: int = 1) -> None:
+        self.writes = [*writes, SYMBOLS.end]
+        self.looks = looks
+        self.attends = attends
+        self.stride = stride
+        self.decoded: list[int] = []  # rows of each call of decode
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        return Memory(torch.zeros(*source.mask.shape, 1), source.mask)
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        self.decoded.append(len(prefix))
+        places = torch.arange(prefix.size(1)).expand_as(prefix)
+        return Decoded(places[:, :, None].float(), self.attention(places, memory) if record else ())
+
+    def start(self, memory: Memory) -> State:
+        return State(torch.zeros(len(memory.mask), 1, dtype=torch.long))
+
+    def step(self, token: Tensor, state: State, memory: Memory, *, record: bool = False) -> Step:
+        return Step(state.written.float(), State(state.written + 1))
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        place = outputs.squeeze(-1).long().clamp(max=len(self.writes) - 1)
+        scores = torch.zeros(*place.shape, TARGET.size)
+        return scores.scatter(-1, torch.tensor(self.writes)[place][..., None], 5.0)
+
+    def attention(self, places: Tensor, memory: Memory) -> tuple[Attention, ...]:
+        rows, length = places.shape
+        lengths = memory.mask.sum(1)
+        looked = torch.tensor([*self.looks, *[0] * length])[:length]
+        layers = []
+        for layer, (shift, weight) in enumerate([(1, 0.2), (0, 0.3)]):
+            weights = torch.zeros(rows, 1, length, memory.mask.size(1))
+            for row in range(rows):
+                end = int(lengths[row]) - 1
+                weights[row, 0, :, end] = 1 - weight
+                weights[row, 0, torch.arange(length), (looked + shift).clamp(max=end)] += weight
+            layers.append(Attention("cross", layer, weights[..., :: self.stride]))
+        itself = Attention("decoder-self", 0, torch.eye(length).expand(rows, 1, length, length))
+        return (itself, *layers) if self.attends else (itself,)
+
+    def parameters(self, recurse: bool = True) -> Any:
+        return iter(())
+
+    def train(self, mode: bool = True) -> Any:
+        return self
+
+    def eval(self) -> Any:
+        return self
+
+
+def ids(text: str) -> list[int]:
+    return TARGET.encode(text).ids
+
+
+def scripted(output: str, looks: Sequence[int], **options: Any) -> Translator:
+    """A model that writes a text; words outside of the vocabulary are unknown."""
+    tokenizers = Tokenizers(SOURCE, TARGET)
+    lexicon = Lexicon({"zebra": "Zebra", "quick": "schnell"})
+    return Translator(Scripted(ids(output), looks, **options), tokenizers, DecodingConfig(beam=1), lexicon=lexicon)
+
+
+def test_the_symbol_is_written_only_when_asked_for() -> None:
+    translator = scripted("der ? sieht", [0, 1, 2])
+    assert UNKNOWN not in next(translator.stream(["the Smith sees"])).candidates[0].tokens
+    assert translator.translate("the Smith sees", allow_unknown=True) == "der <unk> sieht"
+
+
+def test_an_unknown_word_is_the_source_word_that_was_looked_at() -> None:
+    translator = scripted("der ? sieht ?", [0, 3, 2, 1])
+    assert translator.translate("the Smith sees Łódź!", replace_unknown="source") == "der Łódź! sieht Smith"
+
+
+def test_it_is_written_as_in_the_text_even_if_the_vocabulary_knows_it() -> None:
+    translator = scripted("?", [1])
+    assert translator.translate("the   man\u00a0 sees", replace_unknown="source") == "man"
+    assert translator.translate("the Cafe\u0301 sees", replace_unknown="source") == "Café"  # normalised as all text is
+    assert translator.translate("the <unk> sees", replace_unknown="source") == "<unk>"  # the user's own word
+
+
+def test_the_end_and_the_padding_are_never_taken() -> None:
+    """All of the attention is on the end: no word has more than another, and the first one is taken."""
+    translator = scripted("? Hund", [9])
+    texts = ["Smith", "Smith sees a dog", "", "Jones a"]
+    assert translator.translate(texts, replace_unknown="source") == ["Smith Hund", "Smith Hund", "", "Jones Hund"]
+
+
+def test_a_lexicon_is_asked_first() -> None:
+    translator = scripted("der ? ? ?", [0, 1, 2, 3])
+    found = translator.translate("the zebra Quick Smith", replace_unknown="lexicon")
+    assert found == "der Zebra Schnell Smith"
+    assert translator.translate("the zebra Quick Smith", replace_unknown="source") == "der zebra Quick Smith"
+
+
+def test_tokens_and_scores_stay() -> None:
+    translator = scripted("der ?", [0, 1])
+    plain = next(translator.stream(["the Smith"], translator.settings({"allow_unknown": True}))).candidates[0]
+    found = next(translator.stream(["the Smith"], translator.settings({"replace_unknown": "source"}))).candidates[0]
+    assert (plain.text, found.text) == ("der <unk>", "der Smith")
+    assert found.tokens == plain.tokens == tuple(ids("der ?"))
+    assert found.pieces == ("der", "<unk>")
+    assert (found.score, found.token_log_probabilities) == (plain.score, plain.token_log_probabilities)
+
+
+def test_every_candidate_is_replaced() -> None:
+    looks = [2, 0, 1, 2]
+    translator = scripted("der ? sieht", looks)
+    settings = translator.settings({"replace_unknown": "source", "beam": 12, "nbest": 12, "max_length": 4})
+    source = ["Smith", "sees", "Jones"]
+    candidates = next(translator.stream([" ".join(source)], settings)).candidates
+    assert sum(UNKNOWN in candidate.tokens for candidate in candidates) > 3
+    for candidate in candidates:
+        words = [
+            source[looks[place]] if token == UNKNOWN else TARGET.piece(token)
+            for place, token in enumerate(candidate.tokens)
+        ]
+        assert candidate.text == " ".join(words)
+
+
+def test_outputs_without_unknown_words_are_not_read_again() -> None:
+    translator = scripted("der Mann", [0, 1])
+    assert translator.translate(["the man", "a dog"], replace_unknown="source") == ["der Mann", "der Mann"]
+    assert translator.model.decoded == [1]  # type: ignore[attr-defined]  # the check before the search
+    assert scripted("der ?", [0, 1]).translate(["the Smith"] * 3, replace_unknown="source") == ["der Smith"] * 3
+
+
+def test_a_forced_word_is_written_as_in_the_prefix() -> None:
+    translator = scripted("der ? ?", [0, 1, 2])
+    settings = translator.settings({"replace_unknown": "source"})
+    found = list(translator.stream(["the Smith sees", "the Smith Jones"], settings, ["der Schmidt", ""]))
+    assert [translation.text for translation in found] == ["der Schmidt sees", "der Smith Jones"]
+
+
+def test_a_model_without_attention_is_refused_before_it_decodes() -> None:
+    translator = scripted("der ?", [0, 1], attends=False)
+    with pytest.raises(SaccadeError, match="does not attend to its source"):
+        translator.translate("the Smith", replace_unknown="source")
+    assert translator.model.decoded == [1]  # type: ignore[attr-defined]
+    assert translator.translate("the Smith", allow_unknown=True) == "der <unk>"
+    with pytest.raises(SaccadeError, match="other places than the pieces"):
+        scripted("der ?", [0, 1], stride=2).translate("the Smith", replace_unknown="source")
+
+
+def test_a_lexicon_must_be_there() -> None:
+    translator = scripted("der ?", [0, 1])
+    translator.lexicon = None
+    with pytest.raises(SaccadeError, match="there is none"):
+        translator.translate("the Smith", replace_unknown="lexicon")
+
+
+def test_the_alignment_of_an_ensemble_is_that_of_all_its_members() -> None:
+    tokenizers = Tokenizers(SOURCE, TARGET)
+    example = padded_source([[4]], SYMBOLS, torch.device("cpu"))
+    members = [Scripted(ids("der ?"), looks) for looks in ([0, 1], [0, 2], [0, 2])]
+    ensemble = Ensemble(members, example)
+    translator = Translator(ensemble, tokenizers, DecodingConfig(beam=2))
+    assert translator.translate("the Smith Jones", replace_unknown="source") == "der Jones"
+    apart = Translator(ensemble, tokenizers, DecodingConfig(), source_tokenizers=[SOURCE] * 3)
+    with pytest.raises(SaccadeError, match="different pieces"):
+        apart.translate("the Smith", replace_unknown="source")
+
+
+TEXTS = ["Zwei Hunde spielen, im Schnee.", "Hunde laufen <unk> weg"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_piece_belongs_to_the_word_it_stands_in(kind: Any) -> None:
+    tokenizer = Tokenizer.train(kind, TEXTS * 3, size=260 if kind == "byte" else 50)
+    text = "Zwei  Hünde <unk>, ☃Schnee☃ laufen"
+    found = words_of(tokenizer, text)
+    assert found.words == ("Zwei", "Hünde", "<unk>,", "☃Schnee☃", "laufen")
+    encoding = tokenizer.encode(text)
+    assert len(found.of_piece) == len(encoding.ids)
+    normalised = " ".join(found.words)
+    for number, word in enumerate(found.words):
+        covered = [offset for offset, own in zip(encoding.offsets, found.of_piece, strict=True) if own == number]
+        start, end = min(covered)[0], max(end for _, end in covered)
+        assert normalised[start:end].strip(" ") == word
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_words_of_an_output_are_those_of_its_text(kind: Any) -> None:
+    """Without an unknown symbol they are the decoded text; with one, the word around it is unknown as a whole."""
+    tokenizer = Tokenizer.train(kind, TEXTS * 3, size=260 if kind == "byte" else 50)
+    tokens = tokenizer.encode("Hunde laufen <unk> weg").ids
+    assert [word.text for word in target_words(tokenizer, tokens)] == ["Hunde", "laufen", "<unk>", "weg"]
+    for places in ([0], [len(tokens) - 1], [1, 2], [0, 1, 2], list(range(len(tokens)))):
+        holed = [UNKNOWN if place in places else token for place, token in enumerate(tokens)]
+        words = target_words(tokenizer, holed)
+        assert sorted(place for word in words for place in word.unknown) == places
+        decoded = tokenizer.decode(holed).split()
+        assert len(words) == len(decoded)
+        for word, written in zip(words, decoded, strict=True):
+            assert word.text == written if not word.unknown else "<unk>" in written
+    assert target_words(tokenizer, []) == []
+
+
+def test_the_weights_of_a_word_are_added_up() -> None:
+    tokenizer = Tokenizer.train("char", ["ab cde"], size=50)
+    words = words_of(tokenizer, "ab cde")  # a b _ c d e, and the end
+    assert aligned_word(torch.tensor([0.2, 0.0, 0.3, 0.1, 0.1, 0.1, 0.2]), words) == "cde"
+    assert aligned_word(torch.tensor([0.2, 0.1, 0.3, 0.1, 0.0, 0.1, 0.2]), words) == "ab"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch_tokens", [1, 4096])
+def test_every_kind_of_tokenizer_and_any_batch(kind: Any, batch_tokens: int) -> None:
+    """Of a real model: no symbol is left, other words are untouched, and company has no influence."""
+    pairs = [Pair("ab cd ef gh", "AB CD EF GH"), Pair("gh ab", "GH AB")] * 3
+    tokenizers = train_tokenizers(pairs, DataConfig(tokenizer=kind, joint=False, vocabulary=20))
+    model = build_model(("transformer", {}), vocabulary_sizes(tokenizers))
+    wide = tokenizers.target.size > 100  # among the bytes of an untrained model the symbol is rare
+    decoding = DecodingConfig(sample=True, nbest=60 if wide else 4, min_length=3, max_length=12)
+    translator = Translator(model, tokenizers, decoding)
+    texts = ["xy ab", "", "uvw cd ab ab gh", "qrs"]
+    plain = list(translator.stream(texts, translator.settings({"allow_unknown": True})))
+    changes = {"replace_unknown": "source", "batch_tokens": batch_tokens}
+    replaced = list(translator.stream(texts, translator.settings(changes)))
+    unknown = 0
+    for before, after in zip(plain, replaced, strict=True):
+        for old, new in zip(before.candidates, after.candidates, strict=True):
+            assert old.tokens == new.tokens
+            unknown += UNKNOWN in old.tokens
+            assert len(old.text.split()) == len(new.text.split())
+            for word, other in zip(old.text.split(), new.text.split(), strict=True):
+                assert other in before.source.split() if "<unk>" in word else other == word
+    assert unknown > 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_replaces_or_refuses(family: str) -> None:
+    """No symbol is left of a model that attends to its source; any other is refused, and explains nothing either."""
+    model = build_model((family, {}), vocabulary_sizes(Tokenizers(SOURCE, TARGET)))
+    decoding = DecodingConfig(sample=True, nbest=8, min_length=3, max_length=8)
+    translator = Translator(model, Tokenizers(SOURCE, TARGET), decoding)
+    text = "the Smith sees Jones"
+    try:
+        attends = bool(translator.explain(text).alignment.numel())
+    except SaccadeError:
+        attends = False
+    if not attends:
+        with pytest.raises(SaccadeError, match="replace-unknown to none"):
+            translator.translate(text, replace_unknown="source")
+        return
+    found = next(translator.stream([text], translator.settings({"replace_unknown": "source"}))).candidates
+    assert any(UNKNOWN in candidate.tokens for candidate in found)
+    for candidate in found:
+        for token, word in zip(candidate.tokens, candidate.text.split(), strict=True):
+            assert word in text.split() if token == UNKNOWN else word == TARGET.piece(token)
+
+
+@pytest.fixture(scope="module")
+def names() -> Translator:
+    """A small model that has learnt to turn small letters into capitals, and what it does not know into unknown."""
+    generator = torch.Generator().manual_seed(0)
+    words = [letter * 2 for letter in "abcdefghijkl"]
+    sentences = []
+    for number in range(600):
+        chosen = [words[int(place)] for place in torch.randint(12, (5,), generator=generator)]
+        chosen[int(torch.randint(5, (1,), generator=generator))] = f"Name{number}"
+        sentences.append(chosen)
+    pairs = [Pair(" ".join(s), " ".join(w if w.startswith("Name") else w.upper() for w in s)) for s in sentences]
+    tokenizers = train_tokenizers(pairs, DataConfig(tokenizer="word", min_frequency=2))
+    model = build_model(("transformer", {"encoder_layers": 1, "decoder_layers": 1}), vocabulary_sizes(tokenizers))
+    source = torch.tensor([[*ids, SYMBOLS.end] for ids in tokenizers.source.encode_batch([p.source for p in pairs])])
+    target = torch.tensor([[*ids, SYMBOLS.end] for ids in tokenizers.target.encode_batch([p.target for p in pairs])])
+    prefix = torch.cat([torch.full_like(target[:, :1], SYMBOLS.begin), target[:, :-1]], dim=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(200):
+        rows = torch.randint(len(pairs), (64,), generator=generator)
+        memory = model.encode(Source(source[rows], torch.ones_like(source[rows], dtype=torch.bool)))
+        logits = model.logits(model.decode(prefix[rows], memory).outputs)
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), target[rows].flatten())
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return Translator(model.eval(), tokenizers, DecodingConfig(beam=2))
+
+
+def test_a_trained_model_copies_the_names_that_it_never_saw(names: Translator) -> None:
+    generator = torch.Generator().manual_seed(1)
+    sources, expected = [], []
+    for number in range(100):
+        words = [chr(97 + int(letter)) * 2 for letter in torch.randint(12, (5,), generator=generator)]
+        place = int(torch.randint(5, (1,), generator=generator))
+        sources.append(" ".join([*words[:place], f"Łukasz{number}", *words[place + 1 :]]))
+        expected.append(
+            " ".join([*map(str.upper, words[:place]), f"Łukasz{number}", *map(str.upper, words[place + 1 :])])
+        )
+
+    def right(**settings: Any) -> int:
+        return sum(map(str.__eq__, names.translate(sources, **settings), expected))
+
+    assert right() == right(allow_unknown=True) == 0
+    assert right(replace_unknown="source") >= 90

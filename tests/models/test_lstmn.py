@@ -1,0 +1,241 @@
+"""The LSTM memory-network against its equations, written out place by place for one sentence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from laws.subjects import SEPARATE, SIZES, build_model, make_batch
+from saccade.errors import SaccadeError
+from saccade.interface import VocabularySizes
+from saccade.models.lstmn import MINIATURE, PRESETS, Lstmn, LstmnConfig, Reader, triangle, up_to_its_own
+from saccade.models.registry import choose
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def model_with(**changes: object) -> Lstmn:
+    return build_model(("lstmn", changes))
+
+
+def records(found) -> dict[str, Tensor]:
+    return {record.kind: record.weights for record in found.attention}
+
+
+def weights_of(score, x: Tensor, recalled: Tensor, tape: list[Tensor]) -> list[float]:
+    """a_i = v·tanh(W_h h_i + W_x x + W_r h~) and its softmax, one place after the other (eqs. 4 and 5)."""
+    shared = score.input.weight @ x + score.recalled.weight @ recalled
+    exponentials = [math.exp(float(score.vector @ torch.tanh(score.key.weight @ h + shared))) for h in tape]
+    return [each / sum(exponentials) for each in exponentials]
+
+
+def mixed(weights: list[float], tape: list[Tensor]) -> Tensor:
+    return torch.stack([weight * each for weight, each in zip(weights, tape, strict=True)]).sum(0)
+
+
+def updated(reader: Reader, x: Tensor, hidden: Tensor, cell: Tensor, more_gates=0.0, more_cell=0.0):
+    """Eqs. 7 to 9 with what fusion adds."""
+    sums = reader.input_gates.weight @ x + reader.input_gates.bias + reader.recalled_gates.weight @ hidden + more_gates
+    width = reader.width
+    i, f, o = (torch.sigmoid(sums[k * width : (k + 1) * width]) for k in range(3))
+    cell = f * cell + i * torch.tanh(sums[3 * width :]) + more_cell
+    return o * torch.tanh(cell), cell
+
+
+def embedded(table: Tensor, tokens: Tensor) -> list[Tensor]:
+    return [table[token] * table.size(1) ** 0.5 for token in tokens]
+
+
+def read_slowly(model: Lstmn, tokens: Tensor) -> tuple[list[Tensor], list[Tensor], list[list[float]]]:
+    reader = model.encoder
+    hiddens: list[Tensor] = []
+    cells: list[Tensor] = []
+    rows: list[list[float]] = []
+    hidden = cell = torch.zeros(reader.width)
+    for x in embedded(model.source_embedding.table, tokens):
+        if hiddens:
+            rows.append(weights_of(reader.score, x, hidden, hiddens))
+            hidden, cell = mixed(rows[-1], hiddens), mixed(rows[-1], cells)
+        new = updated(reader, x, hidden, cell)
+        hiddens, cells = [*hiddens, new[0]], [*cells, new[1]]
+    return hiddens, cells, rows
+
+
+def write_slowly(model: Lstmn, prefix: Tensor, sources: list[Tensor], memories: list[Tensor]):
+    """Section 4, place by place: outputs, rows of the own tape, rows of the source."""
+    writer, reader = model.decoder, model.decoder.reader
+    hiddens: list[Tensor] = []
+    cells: list[Tensor] = []
+    outputs, own, cross = [], [], []
+    hidden, cell, looked = sources[-1], memories[-1], torch.zeros(reader.width)
+    for x in embedded(model.target_embedding.table, prefix):
+        if hiddens:
+            own.append(weights_of(reader.score, x, hidden, hiddens))
+            hidden, cell = mixed(own[-1], hiddens), mixed(own[-1], cells)
+        cross.append(weights_of(writer.score, x, looked if writer.deep else hidden, sources))
+        looked, memory = mixed(cross[-1], sources), mixed(cross[-1], memories)
+        if writer.deep:
+            gate = torch.sigmoid(
+                writer.input_transfer.weight @ x + writer.input_transfer.bias + writer.looked.weight @ looked
+            )
+            new = updated(reader, x, hidden, cell, more_cell=gate * memory)
+        else:
+            new = updated(reader, x, hidden, cell, more_gates=writer.looked.weight @ looked)
+        hiddens, cells = [*hiddens, new[0]], [*cells, new[1]]
+        outputs.append(torch.tanh(model.combine.weight @ torch.cat([new[0], looked]) + model.combine.bias))
+    return torch.stack(outputs), own, cross
+
+
+def assert_lower(found: Tensor, rows: list[list[float]]) -> None:
+    """A square record whose first row is its own place, and the others those given for the places before them."""
+    expected = torch.zeros_like(found)
+    expected[0, 0] = 1.0
+    for place, row in enumerate(rows, start=1):
+        expected[place, :place] = torch.tensor(row)
+    assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("fusion", ["shallow", "deep"])
+@torch.no_grad()
+def test_it_is_the_papers_equations(fusion):
+    model, batch = model_with(fusion=fusion), make_batch([7, 4, 1, 5], [6, 3, 5, 2])
+    memory = model.encode(batch.source, record=True)
+    decoded = model.decode(batch.prefix, memory, record=True)
+    looks = records(decoded)
+    for row in range(4):
+        places, length = int(batch.source.mask[row].sum()), int(batch.target_mask[row].sum())
+        hiddens, cells, rows = read_slowly(model, batch.source.values[row, :places])
+        assert_close(memory.states[row, :places], torch.stack(hiddens), **CLOSE)
+        assert_close(memory.summary[row, :places], torch.stack(cells), **CLOSE)
+        assert_lower(records(memory)["encoder-self"][row, 0, :places, :places], rows)
+        outputs, own, cross = write_slowly(model, batch.prefix[row, :length], hiddens, cells)
+        assert_close(decoded.outputs[row, :length], outputs, **CLOSE)
+        assert_lower(looks["decoder-self"][row, 0, :length, :length], own)
+        assert_close(looks["cross"][row, 0, :length, :places], torch.tensor(cross), **CLOSE)
+
+
+@torch.no_grad()
+def test_two_places_are_those_of_an_lstm_and_the_third_is_not():
+    """A tape of one place has one thing to recall: the last state."""
+    torch.manual_seed(3)
+    reader, x = Reader(5, 6), torch.randn(2, 3, 5)
+    order = torch.tensor([0, 1, 3, 2])  # the library has the new memory before the output gate
+    gates = (reader.input_gates.weight, reader.recalled_gates.weight, reader.input_gates.bias)
+    library = [part.unflatten(0, (4, 6))[order].flatten(0, 1) for part in gates]
+    tape = reader.start(torch.randn(2, 12))
+    state = list(tape.recalled.chunk(2, -1))
+    for place in range(3):
+        recalled, _ = reader.recall(reader.score.input(x[:, place]), tape)
+        tape = reader.write(reader.input_gates(x[:, place]), recalled, tape)
+        state = list(torch.lstm_cell(x[:, place], state, *library, torch.zeros(24)))
+        same = torch.allclose(tape.values[:, -1], torch.cat(state, -1), atol=1e-5)
+        assert same == (place < 2)
+
+
+@torch.no_grad()
+def test_a_closed_gate_keeps_the_sources_memory_out():
+    model, batch = model_with(fusion="deep"), make_batch([5, 5], [6, 6])
+    memory = model.encode(batch.source)
+    other = torch.randn(memory.summary.shape, generator=torch.Generator().manual_seed(2))
+    other[:, -1] = memory.summary[:, -1]  # the decoder begins with it
+    changed = replace(memory, summary=other)
+    before = model.decode(batch.prefix, memory).outputs
+    assert not torch.allclose(model.decode(batch.prefix, changed).outputs, before, atol=1e-3)
+    model.decoder.input_transfer.bias.fill_(-1e4)
+    assert_close(model.decode(batch.prefix, changed).outputs, model.decode(batch.prefix, memory).outputs, **CLOSE)
+
+
+@torch.no_grad()
+def test_shallow_fusion_does_not_touch_the_sources_memory():
+    model, batch = model_with(fusion="shallow"), make_batch([5, 5], [6, 6])
+    memory = model.encode(batch.source)
+    other = torch.randn(memory.summary.shape, generator=torch.Generator().manual_seed(2))
+    other[:, -1] = memory.summary[:, -1]
+    changed = replace(memory, summary=other)
+    assert torch.equal(model.decode(batch.prefix, changed).outputs, model.decode(batch.prefix, memory).outputs)
+
+
+@torch.no_grad()
+def test_a_state_holds_a_tape_that_grows_by_one_place_a_step():
+    model, batch = model_with(), make_batch([5, 3], [4, 4])
+    memory = model.encode(batch.source)
+    state = model.start(memory)
+    assert state.tape.keys.shape == (2, 0, 16)
+    for place in range(4):
+        step = model.step(batch.prefix[:, place], state, memory, record=True)
+        state = step.state
+        assert state.tape.keys.shape == (2, place + 1, 16)
+        assert state.tape.values.shape == (2, place + 1, 32)
+        assert state.looked.shape == (2, 16)
+        assert {kind: weights.shape for kind, weights in records(step).items()} == {
+            "decoder-self": (2, 1, 1, place + 1),
+            "cross": (2, 1, 1, 5),
+        }
+    assert state.source.value.values.shape == (2, 5, 32)
+
+
+def test_the_first_place_is_recorded_at_itself_and_the_others_before_themselves():
+    assert up_to_its_own(torch.empty(2, 0)).tolist() == [[1.0], [1.0]]
+    assert up_to_its_own(torch.tensor([[0.25, 0.75]])).tolist() == [[0.25, 0.75, 0.0]]
+    looks = [torch.empty(1, 0), torch.tensor([[1.0]]), torch.tensor([[0.25, 0.75]])]
+    assert triangle(looks).tolist() == [[[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.75, 0.0]]]]
+
+
+def count(config: LstmnConfig, sizes: VocabularySizes) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in Lstmn(config, sizes).parameters())
+
+
+def by_formula(config: LstmnConfig, vocabulary: int) -> int:
+    """One shared table; weights of the equations, biases of the gates and of the output."""
+    width, inputs = config.width, config.embedding
+    score = width * (2 * width + inputs) + width
+    reader = score + 4 * width * (width + inputs + 1)
+    fused = width * (width + inputs + 1) if config.fusion == "deep" else 4 * width * width
+    return 2 * reader + score + fused + (2 * width + 1) * inputs + vocabulary * inputs
+
+
+@pytest.mark.parametrize("config", [*PRESETS.values(), MINIATURE, LstmnConfig(fusion="shallow")])
+def test_parameters(config):
+    assert count(config, VocabularySizes(8000, 8000, True)) == by_formula(config, 8000)
+    untied = config.model_copy(update={"tie_output": False})
+    assert count(untied, VocabularySizes(8000, 8000, True)) == by_formula(config, 8000) + 8000 * config.embedding
+    assert count(config, VocabularySizes(70, 8000, False)) == by_formula(config, 8000) + 70 * config.embedding
+
+
+def test_tables_are_shared_as_asked():
+    joint = Lstmn(MINIATURE, SIZES)
+    assert joint.source_embedding.table is joint.target_embedding.table is joint.output_table
+    separate = Lstmn(MINIATURE.model_copy(update={"tie_output": False}), SEPARATE)
+    assert separate.source_embedding.table is not separate.target_embedding.table
+    assert separate.target_embedding.table is not separate.output_table
+
+
+def test_fresh_logits_are_near_uniform():
+    sizes = VocabularySizes(500, 500, True)
+    torch.manual_seed(0)
+    model, batch = Lstmn(PRESETS["lstmn-tiny"], sizes).eval(), make_batch([9] * 8, [9] * 8, sizes)
+    logits = model.logits(model.decode(batch.prefix, model.encode(batch.source)).outputs)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.target.flatten())
+    assert loss.item() == pytest.approx(math.log(500), rel=0.05)
+
+
+def test_dropout_acts_in_training_only():
+    model, batch = model_with(dropout=0.5), make_batch([5, 3], [4, 4])
+
+    def outputs() -> Tensor:
+        return model.decode(batch.prefix, model.encode(batch.source)).outputs
+
+    assert torch.equal(outputs(), outputs())
+    model.train()
+    assert not torch.equal(outputs(), outputs())
+
+
+def test_an_unknown_fusion_is_refused():
+    with pytest.raises(SaccadeError, match="fusion"):
+        choose({"preset": "lstmn-tiny", "fusion": "medium"})
