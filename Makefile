@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all check format bench-train bench-save bench-load bench-corpus clean
+.PHONY: demo test test-all check format bench-train bench-save bench-load bench-corpus bench-decode clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -39,6 +39,9 @@ bench-load: .venv/ready
 
 bench-corpus: .venv/ready
 	$(BIN)/python bench/corpus.py
+
+bench-decode: .venv/ready
+	$(BIN)/python bench/decode.py $(RUNS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

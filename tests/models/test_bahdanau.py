@@ -18,12 +18,12 @@ def test_the_first_steps_follow_the_equations():
     model = build_model(("bahdanau", {}))
     batch = make_batch([4], [3])
     memory = model.encode(batch.source)
-    annotations = memory.states[0]  # (S, 2n)
+    annotations, look = memory.states[0], model.attention  # (S, 2n)
     decoded = model.decode(batch.prefix, memory, record=True)
     state = torch.tanh(model.first_state.weight @ memory.summary[0] + model.first_state.bias)
     for place, token in enumerate(batch.prefix[0]):
         energies = [
-            model.energy @ torch.tanh(model.query.weight @ state + model.key.weight @ h + model.key.bias)
+            look.vector @ torch.tanh(look.query.weight @ state + look.key.weight @ h + look.key.bias)
             for h in annotations
         ]
         weights = torch.stack(energies).softmax(0)

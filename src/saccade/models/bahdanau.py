@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
-from saccade.layers.attention import additive_scores, apart, masked_softmax, side_by_side, weighted_sum
+from saccade.layers.additive_attention import AdditiveAttention
+from saccade.layers.attention import apart
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import embedding_table
 from saccade.layers.recurrent import Bidirectional, CellKind, FedRecurrent, RecurrentState
@@ -63,13 +64,6 @@ class BahdanauState(NamedTuple):
     keys: OfMemory[Tensor]  # (B, S, n') U_a h_j, projected once
 
 
-class Look(NamedTuple):
-    """What one step takes from the memory."""
-
-    context: Tensor  # (N, 2n) c_i
-    weights: Tensor  # (B, W, S) α_ij
-
-
 class Bahdanau(nn.Module):
     """A bidirectional encoder, and a decoder that asks it for a context before every word."""
 
@@ -83,10 +77,7 @@ class Bahdanau(nn.Module):
         self.source_table = self.target_table if sizes.joint else embedding_table(sizes.source, embedding)
         self.encoder = Bidirectional(config.cell, embedding, width)
         self.first_state = nn.Linear(width, width)  # W_s
-        self.query = nn.Linear(width, config.alignment, bias=False)  # W_a
-        self.key = nn.Linear(2 * width, config.alignment)  # U_a
-        self.energy = nn.Parameter(torch.empty(config.alignment))  # v_a
-        nn.init.normal_(self.energy, std=config.alignment**-0.5)
+        self.attention = AdditiveAttention(width, 2 * width, config.alignment)  # W_a, U_a, v_a
         self.decoder = FedRecurrent(config.cell, embedding, 2 * width, width)
         self.readout = nn.Linear(width + embedding + 2 * width, 2 * config.readout)  # U_o, V_o, C_o side by side
         self.output_table = self.target_table if config.tie_output else embedding_table(sizes.target, config.readout)
@@ -100,41 +91,39 @@ class Bahdanau(nn.Module):
         return Memory(annotations, source.mask, summary=beginning.hidden)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), begin first; the states are made one after another, the readout all at once."""
+        """prefix (B, T), begin first; the states are made one after another, the readout all at once.
+
+        e_ij = v_a tanh(W_a s_{i-1} + U_a h_j); α_i = softmax(e_i); c_i = Σ_j α_ij h_j; s_i = f(s_{i-1}, y_{i-1}, c_i).
+        """
         embedded = self.embed(prefix, self.target_table)  # (B, T, m)
         projected = self.decoder.project(embedded)  # (B, T, G·n)
         state, keys = self.start(memory)
         states: list[Tensor] = []
-        looks: list[Look] = []
+        contexts: list[Tensor] = []
+        looks: list[Tensor] = []
         for place in range(prefix.size(1)):
-            looks.append(self.look(state, keys.value, memory))
-            state = self.decoder(projected[:, place], looks[-1].context, state)
+            context, weights = self.attention(state.hidden, keys.value, memory)  # (B, 2n), (B, 1, S)
+            state = self.decoder(projected[:, place], context, state)
             states.append(state.hidden)
-        contexts = torch.stack([look.context for look in looks], 1)  # (B, T, 2n)
-        outputs = self.read_out(torch.stack(states, 1), embedded, contexts)
-        weights = torch.stack([look.weights for look in looks], 2) if record else None  # (B, 1, T, S)
-        return Decoded(outputs, () if weights is None else (Attention("cross", 0, weights),))
+            contexts.append(context)
+            looks.append(weights)
+        outputs = self.read_out(torch.stack(states, 1), embedded, torch.stack(contexts, 1))
+        return Decoded(outputs, (Attention("cross", 0, torch.stack(looks, 2)),) if record else ())
 
     def start(self, memory: Memory) -> BahdanauState:
         """s_0 = tanh(W_s ←h_1), the backward state that has read the whole sentence (appendix A.2.2)."""
         hidden = torch.tanh(self.first_state(memory.summary))
         empty = self.decoder.empty(hidden)
-        return BahdanauState(empty._replace(hidden=hidden), OfMemory(self.key(memory.states)))
+        return BahdanauState(empty._replace(hidden=hidden), OfMemory(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: BahdanauState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""
         embedded = self.embed(token, self.target_table)  # (N, m)
-        look = self.look(state.recurrent, state.keys.value, memory)
-        recurrent = self.decoder(self.decoder.project(embedded), look.context, state.recurrent)
-        output = self.read_out(recurrent.hidden, embedded, look.context)
-        records = (Attention("cross", 0, apart(look.weights[:, None])),) if record else ()
+        context, weights = self.attention(state.recurrent.hidden, state.keys.value, memory)  # (N, 2n), (B, W, S)
+        recurrent = self.decoder(self.decoder.project(embedded), context, state.recurrent)
+        output = self.read_out(recurrent.hidden, embedded, context)
+        records = (Attention("cross", 0, apart(weights[:, None])),) if record else ()
         return Step(output, BahdanauState(recurrent, state.keys), records)
-
-    def look(self, state: RecurrentState, keys: Tensor, memory: Memory) -> Look:
-        """e_ij = v_a tanh(W_a s_{i-1} + U_a h_j); α_i = softmax(e_i); c_i = Σ_j α_ij h_j (eqs. 5, 6, A.1.2)."""
-        query = side_by_side(self.query(state.hidden), len(keys))  # (B, W, n')
-        weights = masked_softmax(additive_scores(query, keys, self.energy), memory.mask[:, None])  # (B, W, S)
-        return Look(weighted_sum(weights, memory.states).flatten(0, 1), weights)
 
     def read_out(self, states: Tensor, embedded: Tensor, contexts: Tensor) -> Tensor:
         """t_i: pairwise maxima of U_o s_i + V_o E y_{i-1} + C_o c_i (appendix A.2.2, with s_i as in eq. 4)."""
