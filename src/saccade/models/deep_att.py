@@ -1,0 +1,239 @@
+"""Deep-Att: Zhou et al., Deep Recurrent Models with Fast-Forward Connections for Neural Machine Translation, TACL 2016.
+
+A recurrent layer is split in two: f = W x is what the input gives to the gates, and only then comes the recurrence,
+h_t = LSTM(f_t, h_{t-1}). A fast-forward connection hands f on to the layer above, beside h; in layer k:
+
+    f^k_t = W^k [Half(f^{k-1}_t), Dr(h^{k-1}_t)],    h^k_t = LSTM^k(f^k_t, h^k_{t-1})
+
+so that a path without nonlinearity or recurrence leads through the whole stack. Half is the first half, Dr is dropout.
+The layers of the encoder read in turns forwards and backwards; two columns of them start in opposite directions.
+
+Here W^k is the input matrix of the library's LSTM, which runs over all places at once but does not show f; the half of
+f that goes on is computed a second time, by one product with the same rows of W^k.
+
+Departures: f has a bias; the output layer reads a linear map of the highest layer's f and h, of the embedding's width,
+so that it can be tied to the target embedding; the decoder starts from zeros; Adam for all weights.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.layers.additive_attention import AdditiveAttention
+from saccade.layers.attention import apart
+from saccade.layers.dropout import dropout
+from saccade.layers.embedding import Embedding, embedding_table
+from saccade.layers.recurrent import FedRecurrent, Recurrent, RecurrentState, reverse
+from saccade.models.family import Costs, Family, ModelConfig
+
+
+class DeepAttConfig(ModelConfig):
+    """Settings of Deep-Att; the defaults are the paper's size."""
+
+    width: int = Field(512, ge=2)
+    """Units of each LSTM layer."""
+    embedding: int = Field(256, ge=1)
+    """Width of the embeddings."""
+    encoder_layers: int = Field(9, ge=1)
+    """Layers of each column of the encoder."""
+    columns: int = Field(2, ge=1, le=2)
+    """Columns of the encoder: the first starts forwards, the second backwards."""
+    decoder_layers: int = Field(7, ge=1)
+    """Layers of the decoder."""
+    memory: int = Field(1280, ge=1)
+    """Width of a place of the memory: the interface maps f and h of all columns to it."""
+    attention: int = Field(512, ge=1)
+    """Hidden units of the attention network."""
+    fast_forward: bool = True
+    """Hand the first half of f on from layer to layer; without it this is a plain stack."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Dropout of the embeddings and of each h that goes to a layer above, never of f."""
+    tie_output: bool = True
+    """Use the target embedding as the output layer."""
+
+
+PRESETS = {
+    "deep-att-tiny": DeepAttConfig(
+        width=256, embedding=256, encoder_layers=4, decoder_layers=3, memory=320, attention=256, dropout=0.3
+    ),
+    "deep-att-base": DeepAttConfig(),
+}
+
+MINIATURE = DeepAttConfig(
+    width=16, embedding=16, encoder_layers=3, decoder_layers=3, memory=20, attention=16, dropout=0.0
+)
+"""Small enough for the laws."""
+
+
+class DeepAttState(NamedTuple):
+    """What the decoder keeps between steps."""
+
+    layers: tuple[RecurrentState, ...]  # from the bottom
+    keys: OfMemory[Tensor]  # (B, S, a), projected once
+
+
+class FastForward(nn.Module):
+    """One LSTM layer in one direction that also tells the first of its f, the input's share of the gates."""
+
+    def __init__(self, inputs: int, width: int, shown: int) -> None:
+        super().__init__()
+        self.shown = shown  # of the 4·width entries of f
+        self.recurrent = Recurrent("lstm", inputs, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All places at once, from zeros: x (B, T, inputs) to h (B, T, H)."""
+        return self.recurrent(x)[0]  # type: ignore[no-any-return]
+
+    def feed(self, x: Tensor) -> Tensor:
+        """f = W x + b, its first entries: (…, inputs) to (…, shown)."""
+        weight, _, bias, _ = self.recurrent.weights()
+        return F.linear(x, weight[: self.shown], bias[: self.shown])
+
+
+def stack(layers: int, inputs: int, above: int, width: int, half: int, whole: int) -> nn.ModuleList:
+    """Layers of which the lowest has so many `inputs` and the others `above`; the highest shows the whole of its f."""
+    return nn.ModuleList(
+        FastForward(above if layer else inputs, width, half if layer < layers - 1 else whole) for layer in range(layers)
+    )
+
+
+class DeepAtt(nn.Module):
+    """Deep stacks of LSTM layers with fast-forward connections, and attention at the bottom of the decoder."""
+
+    longest = None  # a recurrent decoder has no last place
+
+    def __init__(self, config: DeepAttConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        width, embedding = config.width, config.embedding
+        self.probability = config.dropout
+        target_table = embedding_table(sizes.target, embedding)
+        source_table = target_table if sizes.joint else embedding_table(sizes.source, embedding)
+        self.source_embedding = Embedding(source_table, config.dropout, "none", longest=0)
+        self.target_embedding = Embedding(target_table, config.dropout, "none", longest=0)
+
+        half = 2 * width if config.fast_forward else 0  # of f, which has four gates
+        whole = 2 * half
+        above = half + width  # what a layer reads of the layer below it
+        self.columns = nn.ModuleList(
+            stack(config.encoder_layers, embedding, above, width, half, whole) for _ in range(config.columns)
+        )
+        self.interface = nn.Linear(config.columns * (whole + width), config.memory, bias=False)  # W_p
+        self.attention = AdditiveAttention(width, config.memory, config.attention)
+        self.bottom = FedRecurrent("lstm", embedding, config.memory, width)
+        self.bottom_shown = half if config.decoder_layers > 1 else whole
+        self.decoder = stack(config.decoder_layers - 1, above, above, width, half, whole)
+        self.readout = nn.Linear(whole + width, embedding)
+        self.output_table = target_table if config.tie_output else embedding_table(sizes.target, embedding)
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        """source.values (B, S) ids; a place of the memory is W_p [f, h of the highest layer of every column]."""
+        assert isinstance(source.values, Tensor)
+        embedded = self.source_embedding(source.values)  # (B, S, E)
+        tops = [
+            self.run_column(cast("list[FastForward]", column), embedded, source.mask, backwards=number == 1)
+            for number, column in enumerate(self.columns)
+        ]
+        return Memory(self.interface(torch.cat(tops, -1)), source.mask)  # (B, S, M)
+
+    def run_column(self, layers: list[FastForward], x: Tensor, mask: Tensor, *, backwards: bool) -> Tensor:
+        """x (B, S, E) to [f, h] of the highest layer (B, S, 5H), layers in turns one way and the other.
+
+        Padding stands behind the real places in both directions and runs along: nobody needs the last state.
+        """
+        for layer in layers:
+            hidden = layer(reverse(x, mask) if backwards else x)  # (B, S, H)
+            hidden = reverse(hidden, mask) if backwards else hidden
+            x = torch.cat([layer.feed(x), self.drop(hidden)], -1)  # (B, S, 3H), at last 5H
+            backwards = not backwards
+        return x
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        """prefix (B, T), begin first: the lowest layer place by place, each other layer over all places at once."""
+        projected = self.bottom.project(self.target_embedding(prefix.T))  # (T, B, 4H)
+        state, keys = self.bottom.empty(memory.states), self.attention.project(memory)
+        hiddens: list[Tensor] = []
+        contexts: list[Tensor] = []
+        weights: list[Tensor] = []
+        for place in projected.unbind(0):
+            attended = self.attention(state.hidden, keys, memory)  # the query is h^1 of the place before
+            state = self.bottom(place, attended.context, state)
+            hiddens.append(state.hidden)
+            contexts.append(attended.context)
+            weights.append(attended.weights)
+        hidden = torch.stack(hiddens, 1)  # (B, T, H)
+        feed = self.feed_bottom(projected.transpose(0, 1), torch.stack(contexts, 1))
+        for layer in self.upper_layers():
+            x = torch.cat([feed, self.drop(hidden)], -1)  # (B, T, 3H)
+            feed, hidden = layer.feed(x), layer(x)
+        records = (Attention("cross", 0, torch.stack(weights, 2)),) if record else ()  # (B, 1, T, S)
+        return Decoded(self.read_out(feed, hidden), records)
+
+    def start(self, memory: Memory) -> DeepAttState:
+        """Every layer starts from zeros; the first look is therefore the same for every target."""
+        upper = (layer.recurrent.empty(memory.states) for layer in self.upper_layers())
+        return DeepAttState((self.bottom.empty(memory.states), *upper), OfMemory(self.attention.project(memory)))
+
+    def step(self, token: Tensor, state: DeepAttState, memory: Memory, *, record: bool = False) -> Step:
+        """token (N,), N = B·W."""
+        projected = self.bottom.project(self.target_embedding(token))  # (N, 4H)
+        attended = self.attention(state.layers[0].hidden, state.keys.value, memory)
+        states = [self.bottom(projected, attended.context, state.layers[0])]
+        feed = self.feed_bottom(projected, attended.context)
+        for layer, past in zip(self.upper_layers(), state.layers[1:], strict=True):
+            x = torch.cat([feed, self.drop(states[-1].hidden)], -1)  # (N, 3H)
+            states.append(layer.recurrent.step(x, past))
+            feed = layer.feed(x)
+        records = (Attention("cross", 0, apart(attended.weights[:, None])),) if record else ()
+        return Step(self.read_out(feed, states[-1].hidden), DeepAttState(tuple(states), state.keys), records)
+
+    def feed_bottom(self, projected: Tensor, contexts: Tensor) -> Tensor:
+        """f^1 = W [y, c] of the decoder's lowest layer, its first entries, from W y (…, 4H) and c (…, M)."""
+        shown = self.bottom_shown
+        return projected[..., :shown] + F.linear(contexts, self.bottom.fed.weight[:shown])
+
+    def read_out(self, feed: Tensor, hidden: Tensor) -> Tensor:
+        """f (…, 4H) and h (…, H) of the highest layer to what the output layer reads (…, E)."""
+        return self.readout(torch.cat([feed, self.drop(hidden)], -1))  # type: ignore[no-any-return]
+
+    def drop(self, x: Tensor) -> Tensor:
+        """Dr in the paper."""
+        return dropout(x, self.probability, self.training)
+
+    def upper_layers(self) -> list[FastForward]:
+        """The decoder's layers above the lowest, with their type, which a module list forgets."""
+        return cast("list[FastForward]", self.decoder)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """(..., E) to (..., V)."""
+        return F.linear(outputs, self.output_table)
+
+
+FAMILY = Family(
+    "Zhou et al. 2016",
+    DeepAtt,
+    DeepAttConfig,
+    PRESETS,
+    MINIATURE,
+    Costs("O(n d^2)", "O(n)", "O(n)"),
+    recipe={
+        "training": {
+            "learning_rate": 1e-3,
+            "schedule": "inverse-sqrt",
+            "warmup_steps": 500,
+            "clip_norm": 1.0,
+            "label_smoothing": 0.1,
+        }
+    },
+    variants=(
+        {"columns": 1},
+        {"fast_forward": False},
+        {"tie_output": False},
+        {"encoder_layers": 1, "decoder_layers": 1},
+    ),
+)

@@ -1,0 +1,199 @@
+"""GNMT: Wu et al., Google's Neural Machine Translation System, arXiv:1609.08144, 2016.
+
+Deep stacks of LSTM layers with residual connections (section 3.1); only the lowest layer of the encoder reads both ways
+(section 3.2). The lowest layer of the decoder asks the memory before each step, with its output of the step before, and
+what it gets goes to every layer of the decoder. So only that layer waits for attention: the others take all places at
+once.
+
+Departures: the output layer can be tied to the target embedding and has no bias; the decoder starts from zeros; one
+device, float arithmetic, no quantisation (sections 4 and 6).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.layers.additive_attention import AdditiveAttention
+from saccade.layers.attention import apart
+from saccade.layers.dropout import dropout
+from saccade.layers.embedding import Embedding, embedding_table
+from saccade.layers.recurrent import FedRecurrent, Recurrent, RecurrentState, reverse
+from saccade.models.family import Costs, Family, ModelConfig
+
+
+class GnmtConfig(ModelConfig):
+    """Settings of GNMT; the defaults are the paper's (sections 3 and 8.3)."""
+
+    width: int = Field(1024, ge=2)
+    """Units of each LSTM layer; the two directions of the lowest layer have as many each."""
+    embedding: int = Field(1024, ge=1)
+    """Width of the embeddings."""
+    encoder_layers: int = Field(8, ge=1)
+    """Layers of the encoder; the lowest reads both ways and counts as one."""
+    decoder_layers: int = Field(8, ge=1)
+    """Layers of the decoder."""
+    attention: int = Field(1024, ge=1)
+    """Hidden units of the attention network."""
+    residual: bool = True
+    """Add the input of a layer to its output, from the third layer on (section 3.1)."""
+    dropout: float = Field(0.2, ge=0, lt=1)
+    """Dropout of the input of each layer and of the output layer's input; never from one place to the next."""
+    tie_output: bool = False
+    """Use the target embedding as the output layer; a linear map comes between if its width is not that of a layer."""
+
+
+PRESETS = {
+    "gnmt-tiny": GnmtConfig(
+        width=256, embedding=256, encoder_layers=3, decoder_layers=3, attention=256, dropout=0.3, tie_output=True
+    ),
+    "gnmt-base": GnmtConfig(),
+}
+
+MINIATURE = GnmtConfig(
+    width=16, embedding=16, encoder_layers=3, decoder_layers=3, attention=16, dropout=0.0, tie_output=True
+)
+"""Small enough for the laws."""
+
+RESIDUAL_FROM = 2  # counted from 0: figure 1 shows the first residual connection at the layer third from the bottom
+
+
+class GnmtState(NamedTuple):
+    """What the decoder keeps between steps."""
+
+    layers: tuple[RecurrentState, ...]  # from the bottom
+    keys: OfMemory[Tensor]  # (B, S, a), projected once
+
+
+class Gnmt(nn.Module):
+    """Stacked LSTMs with residual connections, and one attention at the bottom of the decoder."""
+
+    longest = None  # a recurrent decoder has no last place
+
+    def __init__(self, config: GnmtConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        width, embedding = config.width, config.embedding
+        self.probability = config.dropout
+        self.residual_from = RESIDUAL_FROM if config.residual else max(config.encoder_layers, config.decoder_layers)
+        target_table = embedding_table(sizes.target, embedding)
+        source_table = target_table if sizes.joint else embedding_table(sizes.source, embedding)
+        self.source_embedding = Embedding(source_table, config.dropout, "none", longest=0)
+        self.target_embedding = Embedding(target_table, config.dropout, "none", longest=0)
+
+        self.encoder_forwards = Recurrent("lstm", embedding, width)
+        self.encoder_backwards = Recurrent("lstm", embedding, width)
+        self.encoder = nn.ModuleList(
+            Recurrent("lstm", width if layer > 1 else 2 * width, width) for layer in range(1, config.encoder_layers)
+        )
+        memory = width if config.encoder_layers > 1 else 2 * width
+        self.attention = AdditiveAttention(width, memory, config.attention)
+        self.bottom = FedRecurrent("lstm", embedding, memory, width)
+        self.decoder = nn.ModuleList(Recurrent("lstm", width + memory, width) for _ in range(1, config.decoder_layers))
+
+        self.before_output: nn.Module = nn.Identity()
+        if config.tie_output and embedding != width:
+            self.before_output = nn.Linear(width, embedding, bias=False)
+        self.output_table = target_table if config.tie_output else embedding_table(sizes.target, width)
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        """source.values (B, S) ids; there is no attention here to record.
+
+        No layer needs its last state, so padding, which stands behind the real places, can run along.
+        """
+        assert isinstance(source.values, Tensor)
+        embedded = self.source_embedding(source.values)  # (B, S, E)
+        there, _ = self.encoder_forwards(embedded)  # (B, S, D)
+        back, _ = self.encoder_backwards(reverse(embedded, source.mask))
+        x = torch.cat([there, reverse(back, source.mask)], -1)  # (B, S, 2D)
+        for number, layer in enumerate(self.encoder, start=1):
+            output, _ = layer(self.drop(x))
+            x = self.add(number, output, x)  # (B, S, D)
+        return Memory(x, source.mask)
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        """prefix (B, T), begin first: the lowest layer place by place, each other layer over all places at once."""
+        projected = self.bottom.project(self.target_embedding(prefix.T))  # (T, B, 4D)
+        state, keys = self.bottom.empty(memory.states), self.attention.project(memory)
+        hiddens: list[Tensor] = []
+        contexts: list[Tensor] = []
+        weights: list[Tensor] = []
+        for place in projected.unbind(0):
+            attended = self.attention(state.hidden, keys, memory)  # of the place before: y_{i-1} in eq. 4
+            state = self.bottom(place, self.drop(attended.context), state)
+            hiddens.append(state.hidden)
+            contexts.append(attended.context)
+            weights.append(attended.weights)
+        x = torch.stack(hiddens, 1)  # (B, T, D)
+        context = torch.stack(contexts, 1)  # (B, T, M)
+        for number, layer in enumerate(self.decoder, start=1):
+            output, _ = layer(self.drop(torch.cat([x, context], -1)))
+            x = self.add(number, output, x)
+        records = (Attention("cross", 0, torch.stack(weights, 2)),) if record else ()  # (B, 1, T, S)
+        return Decoded(self.drop(x), records)
+
+    def start(self, memory: Memory) -> GnmtState:
+        """Every layer starts from zeros; the first look is therefore the same for every target."""
+        layers = (self.bottom.empty(memory.states), *(layer.empty(memory.states) for layer in self.upper_layers()))
+        return GnmtState(layers, OfMemory(self.attention.project(memory)))
+
+    def step(self, token: Tensor, state: GnmtState, memory: Memory, *, record: bool = False) -> Step:
+        """token (N,), N = B·W."""
+        projected = self.bottom.project(self.target_embedding(token))  # (N, 4D)
+        attended = self.attention(state.layers[0].hidden, state.keys.value, memory)
+        context = self.drop(attended.context)  # (N, M)
+        states = [self.bottom(projected, context, state.layers[0])]
+        x = states[0].hidden  # (N, D)
+        for number, (layer, past) in enumerate(zip(self.upper_layers(), state.layers[1:], strict=True), start=1):
+            states.append(layer.step(self.drop(torch.cat([x, attended.context], -1)), past))
+            x = self.add(number, states[-1].hidden, x)
+        records = (Attention("cross", 0, apart(attended.weights[:, None])),) if record else ()
+        return Step(self.drop(x), GnmtState(tuple(states), state.keys), records)
+
+    def add(self, number: int, output: Tensor, x: Tensor) -> Tensor:
+        """x^i = m^i + x^{i-1} from the third layer on (eq. 6); the layers are counted from 0."""
+        return output + x if number >= self.residual_from else output
+
+    def drop(self, x: Tensor) -> Tensor:
+        """Dropout between layers (Zaremba et al. 2014)."""
+        return dropout(x, self.probability, self.training)
+
+    def upper_layers(self) -> list[Recurrent]:
+        """The decoder's layers above the lowest, with their type, which a module list forgets."""
+        return cast("list[Recurrent]", self.decoder)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """(..., D) to (..., V): the softmax reads the highest layer."""
+        return F.linear(self.before_output(outputs), self.output_table)
+
+
+# The length penalty of section 7. Its coverage penalty is for beams only and stands in recipes/gnmt.yaml, where it does
+# not forbid a greedy search by default.
+FAMILY = Family(
+    "Wu et al. 2016",
+    Gnmt,
+    GnmtConfig,
+    PRESETS,
+    MINIATURE,
+    Costs("O(n d^2)", "O(n)", "O(n)"),
+    recipe={
+        "training": {
+            "learning_rate": 1e-3,
+            "schedule": "inverse-sqrt",
+            "warmup_steps": 500,
+            "clip_norm": 1.0,
+            "label_smoothing": 0.1,
+        },
+        "decoding": {"length_penalty": "gnmt", "length_alpha": 0.6},
+    },
+    variants=(
+        {"residual": False},
+        {"tie_output": False},
+        {"embedding": 12, "encoder_layers": 1, "decoder_layers": 2},
+        {"encoder_layers": 4, "decoder_layers": 1},
+    ),
+)
