@@ -7,7 +7,15 @@ import torch
 from torch.testing import assert_close
 
 from saccade.errors import SaccadeError
-from saccade.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions, make_positions, sinusoids
+from saccade.layers.embedding import Embedding, embedding_table
+from saccade.layers.positions import (
+    ConcatenatedPositions,
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+    make_positions,
+    sinusoids,
+)
 
 
 def test_the_table_is_the_papers_formula():
@@ -54,3 +62,31 @@ def test_make_positions():
     assert isinstance(make_positions("learned", 4, 8), LearnedPositions)
     x = torch.randn(1, 2, 4)
     assert torch.equal(make_positions("none", 4, 8)(x), x)
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_concatenated_positions_stand_beside_the_content(first):
+    positions = make_positions("sinusoidal", 6, 8, "concatenate")
+    assert isinstance(positions, ConcatenatedPositions)
+    x = torch.randn(2, 3, 4)
+    found = positions(x, first)
+    assert torch.equal(found[..., :4], x)
+    assert_close(found[1, :, 4:], sinusoids(3, 6, first))
+
+
+def test_concatenated_positions_may_be_learned():
+    positions = make_positions("learned", 6, 8, "concatenate")
+    found = positions(torch.zeros(2, 3, 4), first=2)
+    assert_close(found[0, :, 4:], positions.positions.table[2:5])
+    found.sum().backward()
+    assert positions.positions.table.grad.sum(1).tolist() == [0, 0, 12, 12, 12, 0, 0, 0]  # 2 sentences, 6 dimensions
+    with pytest.raises(SaccadeError, match="8 learned positions"):
+        positions(torch.zeros(1, 4, 4), first=5)
+
+
+def test_an_embedding_with_positions_beside_it():
+    table = embedding_table(10, 16)
+    layer = Embedding(table, 0.0, "sinusoidal", 64, position_width=4)
+    tokens = torch.tensor([[3, 1, 3]])
+    assert_close(layer(tokens)[0], torch.cat([table[[3, 1, 3]] * 4, sinusoids(3, 4)], -1))
+    assert_close(layer(tokens[:, 1:], first=1)[0], layer(tokens)[0, 1:])

@@ -5,9 +5,12 @@ import math
 import pytest
 import torch
 
-from laws.subjects import SEPARATE, SIZES
+from laws.subjects import SEPARATE, SIZES, build_model, make_batch
 from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
+from saccade.layers.feed_forward import FeedForward
+from saccade.layers.local_attention import LocalSelfAttention
+from saccade.layers.mixture_of_experts import MixtureOfExperts
 from saccade.models.registry import Choice, choose, presets
 from saccade.models.transformer import PRESETS, Transformer, TransformerConfig
 
@@ -60,8 +63,6 @@ def test_a_shared_table_needs_a_joint_vocabulary():
 def test_fresh_logits_are_near_uniform():
     torch.manual_seed(0)
     model = Transformer(PRESETS["transformer-tiny"], VocabularySizes(500, 500, True)).eval()
-    from laws.subjects import make_batch
-
     batch = make_batch([9] * 8, [9] * 8, VocabularySizes(500, 500, True))
     logits = model.logits(model.decode(batch.prefix, model.encode(batch.source)).outputs)
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.target.flatten())
@@ -85,6 +86,13 @@ def test_choose_by_preset_with_a_change():
         ({"preset": "transformer-tiny", "heads": 3}, "cannot be shared evenly"),
         ({"preset": "transformer-tiny", "family": "bahdanau"}, "give one of the two"),
         ({"preset": "transformer-tiny", "dropout": 1.5}, "dropout"),
+        ({"preset": "transformer-tiny", "radius": 0}, "radius"),
+        ({"preset": "transformer-tiny", "experts": 1}, "plain feed-forward"),
+        ({"preset": "transformer-tiny", "experts": 2, "experts_per_token": 3}, "cannot have 3 of 2 experts"),
+        ({"preset": "transformer-tiny", "experts": 4, "experts_every": 5}, "no layer would have experts"),
+        ({"preset": "transformer-tiny", "experts": 4, "capacity_factor": 0}, "capacity-factor"),
+        ({"preset": "transformer-tiny", "position_use": "concatenate", "positions": "none"}, "no positions to conc"),
+        ({"preset": "transformer-tiny", "position_use": "concatenate", "position_width": 128}, "leave nothing"),
     ],
 )
 def test_a_wrong_choice_is_refused_with_advice(values, message):
@@ -95,3 +103,94 @@ def test_a_wrong_choice_is_refused_with_advice(values, message):
 def test_every_preset_is_named_after_its_family():
     for name, choice in presets().items():
         assert name.startswith(choice.family)
+
+
+def test_a_radius_restricts_self_attention_alone():
+    model = build_model(("transformer", {"radius": 2}))
+    assert all(isinstance(layer.attention, LocalSelfAttention) for layer in (*model.encoder, *model.decoder))
+    batch = make_batch([9], [9])
+    memory = model.encode(batch.source, record=True)
+    looks = memory.attention + model.decode(batch.prefix, memory, record=True).attention
+    far = (torch.arange(9)[:, None] - torch.arange(9)).abs() > 2
+    for look in looks:
+        assert (look.weights[..., far] == 0).all() == (look.kind != "cross")
+
+
+def test_a_radius_changes_no_parameter():
+    sizes = VocabularySizes(100, 100, joint=True)
+    assert count(PRESETS["transformer-local-tiny"], sizes) == count(PRESETS["transformer-tiny"], sizes)
+
+
+def test_a_wide_radius_is_full_attention():
+    full, local = build_model(("transformer", {})), build_model(("transformer", {"radius": 50}))
+    batch = make_batch([9, 4], [7, 8])
+    outputs = [model.decode(batch.prefix, model.encode(batch.source)).outputs for model in (full, local)]
+    real = batch.target_mask
+    torch.testing.assert_close(outputs[0][real], outputs[1][real], rtol=1e-4, atol=1e-5)
+
+
+def test_the_cache_of_a_restricted_decoder_stays_small():
+    model = build_model(("transformer", {"radius": 2}))
+    batch = make_batch([5, 3], [9, 9])
+    memory = model.encode(batch.source)
+    state = model.start(memory)
+    for place in range(9):
+        state = model.step(batch.prefix[:, place], state, memory).state
+    assert all(layer.past.keys.size(2) == 2 and layer.past.place == 9 for layer in state)
+
+
+@pytest.mark.parametrize(("every", "expected"), [(1, [0, 1, 2, 3]), (2, [1, 3]), (3, [2]), (4, [3])])
+def test_which_layers_have_experts(every, expected):
+    config = PRESETS["transformer-moe-tiny"].model_copy(update={"experts_every": every})
+    model = Transformer(config, SIZES)
+    for stack in (model.encoder, model.decoder):
+        found = [place for place, layer in enumerate(stack) if isinstance(layer.feed_forward, MixtureOfExperts)]
+        assert found == expected
+        assert all(isinstance(stack[place].feed_forward, FeedForward) for place in {0, 1, 2, 3} - set(expected))
+
+
+def test_the_parameters_of_experts():
+    sizes = VocabularySizes(100, 100, joint=True)
+    plain, mixed = PRESETS["transformer-tiny"], PRESETS["transformer-moe-tiny"]
+    network = 2 * 128 * 256 + 128 + 256
+    layers = 4  # every second of eight
+    assert count(mixed, sizes) == count(plain, sizes) + layers * ((mixed.experts - 1) * network + mixed.experts * 128)
+    assert (plain.auxiliary, mixed.auxiliary) == ((), ("balance", "dropped", "routed"))
+
+
+def test_experts_ask_for_balance_in_training_only():
+    model = build_model(("transformer", {"experts": 4}))
+    batch = make_batch([5, 3, 2], [6, 2, 3])
+    for training in (True, False):
+        model.train(training)
+        memory = model.encode(batch.source)
+        decoded = model.decode(batch.prefix, memory)
+        assert (memory.auxiliary is not None) == (decoded.auxiliary is not None) == training
+    plain = build_model(("transformer", {})).train()
+    assert plain.encode(batch.source).auxiliary is None
+
+
+def test_padding_goes_to_no_expert():
+    model = build_model(("transformer", {"experts": 4})).train()
+    batch = make_batch([7, 1, 2], [6, 2, 3])
+    memory = model.encode(batch.source)
+    assert memory.auxiliary.sums["routed"] == 10
+    assert model.decode(batch.prefix, memory).auxiliary.sums["routed"] == 11
+
+
+def test_concatenated_positions_share_the_width():
+    changes = {"position_use": "concatenate", "position_width": 32}
+    tied = Transformer(PRESETS["transformer-tiny"].model_copy(update=changes), SIZES)
+    assert tied.source_embedding.table.shape == (SIZES.target, 96)
+    assert tied.source_embedding.table is tied.target_embedding.table is tied.output_table
+    assert tied.before_output.weight.shape == (96, 128)
+    tokens = torch.tensor([[4, 5, 4]])
+    embedded = tied.eval().source_embedding(tokens)
+    assert embedded.shape == (1, 3, 128)
+    assert torch.equal(embedded[0, 0, :96], embedded[0, 2, :96])  # the same token, whatever its place
+    assert not torch.equal(embedded[0, 0, 96:], embedded[0, 2, 96:])
+    hidden = torch.randn(2, 128)
+    torch.testing.assert_close(tied.logits(hidden), hidden @ tied.before_output.weight.T @ tied.output_table.T)
+    untied = Transformer(PRESETS["transformer-tiny"].model_copy(update={**changes, "tie_output": False}), SIZES)
+    assert untied.output_table.shape == (SIZES.target, 128)
+    assert isinstance(untied.before_output, torch.nn.Identity)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from laws.subjects import SIZES, build_model, make_batch
+from laws.subjects import SIZES, build_model, choice_of, make_batch
 from saccade.training.objectives import likelihood
 from saccade.training.objectives.likelihood import Likelihood, cross_entropy
 
@@ -84,3 +84,47 @@ def test_parameters_that_share_a_gradient_are_not_counted_twice(monkeypatch):
     fast = torch.autograd.grad(total, [first, second])
     expected = F.cross_entropy(outputs + first + second, targets, label_smoothing=0.1, reduction="sum")
     assert_close(fast, torch.autograd.grad(expected, [first, second]))
+
+
+EXPERTS = ("transformer", {"experts": 4, "experts_every": 1, "capacity_factor": 0.5, "balance_weight": 0.25})
+
+
+def test_what_the_model_asks_for_is_added_for_every_token():
+    model = build_model(EXPERTS).train()
+    batch = make_batch([5, 3], [6, 2])
+    memory = model.encode(batch.source)
+    decoded = model.decode(batch.prefix, memory)
+    logits = model.logits(decoded.outputs)
+    plain = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=0, reduction="sum")
+    asked = memory.auxiliary.loss + decoded.auxiliary.loss
+    assert asked > 0.25 * 3  # four layers with a balance near 1 each
+    found = Likelihood().loss(model, batch)
+    assert found.count == 8
+    assert_close(found.total, plain + 8 * asked)
+    assert found.metrics == {"nll": pytest.approx(plain.item(), rel=1e-5)}
+    router = model.encoder[0].feed_forward.router
+    (slope,) = torch.autograd.grad(found.total, router)
+    (without,) = torch.autograd.grad(plain, router)
+    assert not torch.allclose(slope, without)
+
+
+def test_the_sums_of_the_model_are_reported_by_name():
+    names = choice_of(EXPERTS).config.auxiliary
+    objective = Likelihood(0.1, auxiliary=names)
+    assert objective.metrics == ("nll", "balance", "dropped", "routed")
+    model, batch = build_model(EXPERTS).train(), make_batch([5, 3], [6, 2])
+    found = objective.loss(model, batch).metrics
+    assert tuple(found) == objective.metrics
+    assert found["routed"] == 8 + 8  # real places of both sides
+    assert 0 < found["dropped"] < found["routed"]  # half of the places have room at most
+    memory = model.encode(batch.source)
+    sides = [memory.auxiliary, model.decode(batch.prefix, memory).auxiliary]
+    for name in names:
+        assert found[name] == pytest.approx(sum(float(side.sums[name]) for side in sides))
+
+
+def test_in_evaluation_nothing_is_added():
+    model, batch = build_model(EXPERTS), make_batch([5, 3], [6, 2])
+    found = Likelihood(auxiliary=("balance", "dropped", "routed")).loss(model, batch)
+    assert found.metrics == {"nll": found.metrics["nll"], "balance": 0, "dropped": 0, "routed": 0}
+    assert found.total.item() == pytest.approx(found.metrics["nll"], rel=1e-5)

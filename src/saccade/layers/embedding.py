@@ -1,4 +1,4 @@
-"""Token embeddings scaled by sqrt(D), plus positions."""
+"""Token embeddings scaled by the root of their width, with positions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,27 @@ def embedding_table(size: int, width: int) -> nn.Parameter:
 
 
 class Embedding(nn.Module):
-    """sqrt(D) · table[token] + position, then dropout (Vaswani et al. 2017, sections 3.4, 3.5, 5.4)."""
+    """sqrt(D) · table[token] + position, then dropout (Vaswani et al. 2017, sections 3.4, 3.5, 5.4).
 
-    def __init__(self, table: nn.Parameter, probability: float, positions: PositionKind, longest: int) -> None:
+    With a `position_width` the position is concatenated instead of added, and the output is wider by so much.
+    """
+
+    def __init__(
+        self,
+        table: nn.Parameter,
+        probability: float,
+        positions: PositionKind,
+        longest: int,
+        position_width: int | None = None,
+    ) -> None:
         super().__init__()
         self.table = table
         self.scale = math.sqrt(table.size(1))
         self.probability = probability
-        self.positions = make_positions(positions, table.size(1), longest)
+        if position_width is None:
+            self.positions = make_positions(positions, table.size(1), longest)
+        else:
+            self.positions = make_positions(positions, position_width, longest, "concatenate")
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
         """tokens (B, T), the first of them at place `first`, to (B, T, D)."""

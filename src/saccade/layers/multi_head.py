@@ -19,6 +19,22 @@ class KeysValues(NamedTuple):
     keys: Tensor  # (B, H, S, d)
     values: Tensor  # (B, H, S, d)
 
+    @property
+    def place(self) -> int:
+        """How many places there are: in decoding, the place of the next token."""
+        return self.keys.size(2)
+
+
+def self_attention_projections(width: int) -> tuple[nn.Linear, nn.Linear]:
+    """(queries, keys and values in one product instead of three; the output), as self-attention begins with them."""
+    query_key_value, output = nn.Linear(width, 3 * width), nn.Linear(width, width)
+    for part in query_key_value.weight.chunk(3):
+        nn.init.xavier_uniform_(part)
+    nn.init.zeros_(query_key_value.bias)
+    nn.init.xavier_uniform_(output.weight)
+    nn.init.zeros_(output.bias)
+    return query_key_value, output
+
 
 class SelfAttention(nn.Module):
     """Attention of X to X: queries, keys and values are three projections of one sequence."""
@@ -27,13 +43,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.query_key_value = nn.Linear(width, 3 * width)  # one product instead of three
-        self.output = nn.Linear(width, width)
-        for part in self.query_key_value.weight.chunk(3):
-            nn.init.xavier_uniform_(part)
-        nn.init.zeros_(self.query_key_value.bias)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+        self.query_key_value, self.output = self_attention_projections(width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False, record: bool = False) -> Attended:
         """x (B, T, D); mask broadcasts to (B, H, T, T)."""

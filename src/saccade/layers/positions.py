@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from saccade.errors import SaccadeError
 
 PositionKind = Literal["sinusoidal", "learned", "none"]
+PositionUse = Literal["add", "concatenate"]
 
 
 def sinusoids(length: int, width: int, first: int = 0) -> Tensor:
@@ -37,10 +38,14 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
         """Add places `first`, `first + 1`, … to x (B, T, D)."""
+        return x + self.rows(x, first)
+
+    def rows(self, x: Tensor, first: int = 0) -> Tensor:
+        """The vectors of the places of x (B, T, …), (T, width)."""
         last = first + x.size(1)
         if last <= self.table.size(0):
-            return x + self.table[first:last]
-        return x + sinusoids(x.size(1), self.width, first).to(x)
+            return self.table[first:last]
+        return sinusoids(x.size(1), self.width, first).to(x)
 
 
 class LearnedPositions(nn.Module):
@@ -54,13 +59,17 @@ class LearnedPositions(nn.Module):
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
         """Add places `first`, `first + 1`, … to x (B, T, D)."""
+        return x + self.rows(x, first)
+
+    def rows(self, x: Tensor, first: int = 0) -> Tensor:
+        """The vectors of the places of x (B, T, …), (T, width)."""
         last = first + x.size(1)
         if last > self.longest:
             raise SaccadeError(
                 f"a sequence of {last} tokens is longer than the {self.longest} learned positions of this model",
                 do="shorten the input, or train with sinusoidal positions or a larger --model.max-positions",
             )
-        return x + self.table[first:last]
+        return self.table[first:last]
 
 
 class NoPositions(nn.Module):
@@ -71,8 +80,22 @@ class NoPositions(nn.Module):
         return x
 
 
-def make_positions(kind: PositionKind, width: int, longest: int) -> nn.Module:
-    """The module for a kind of positions."""
-    if kind == "learned":
-        return LearnedPositions(width, longest)
-    return SinusoidalPositions(width) if kind == "sinusoidal" else NoPositions()
+class ConcatenatedPositions(nn.Module):
+    """Puts the vector of a place beside x instead of adding it, so that content and place do not share dimensions."""
+
+    def __init__(self, positions: SinusoidalPositions | LearnedPositions) -> None:
+        super().__init__()
+        self.positions = positions
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """x (B, T, d) and places of width p to (B, T, d + p)."""
+        rows = self.positions.rows(x, first).to(x.dtype)  # (T, p)
+        return torch.cat([x, rows.expand(x.size(0), -1, -1)], -1)
+
+
+def make_positions(kind: PositionKind, width: int, longest: int, use: PositionUse = "add") -> nn.Module:
+    """The module for a kind of positions; `width` is that of a place's vector."""
+    if kind == "none":
+        return NoPositions()
+    positions = LearnedPositions(width, longest) if kind == "learned" else SinusoidalPositions(width)
+    return positions if use == "add" else ConcatenatedPositions(positions)

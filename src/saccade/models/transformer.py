@@ -1,21 +1,38 @@
-"""The Transformer: Vaswani et al., Attention Is All You Need, NIPS 2017."""
+"""The Transformer: Vaswani et al., Attention Is All You Need, NIPS 2017.
+
+Variants by setting: self-attention within a radius (section 4), a mixture of experts in place of every other
+feed-forward network (Shazeer et al. 2017), positions beside the embeddings instead of added to them.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Attention, AttentionKind, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.interface import (
+    Attention,
+    AttentionKind,
+    Auxiliary,
+    Decoded,
+    Memory,
+    OfMemory,
+    Source,
+    Step,
+    VocabularySizes,
+)
 from saccade.layers.attention import apart, side_by_side
 from saccade.layers.embedding import Embedding, embedding_table
 from saccade.layers.feed_forward import FeedForward
+from saccade.layers.local_attention import LocalPast, LocalSelfAttention
+from saccade.layers.mixture_of_experts import SUMS, MixtureOfExperts, Routing, auxiliary_of
 from saccade.layers.multi_head import CrossAttention, KeysValues, SelfAttention
-from saccade.layers.positions import PositionKind
+from saccade.layers.positions import PositionKind, PositionUse
 from saccade.layers.residual import NormPlace, Residual
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.symbols import Symbols
 
 
 class TransformerConfig(ModelConfig):
@@ -39,6 +56,24 @@ class TransformerConfig(ModelConfig):
     """How places are told apart."""
     max_positions: int = Field(1024, ge=1)
     """Longest sequence with learned positions."""
+    position_use: PositionUse = "add"
+    """Add the vector of a place to the embedding, as in the paper, or put it beside a narrower embedding."""
+    position_width: int = Field(32, ge=1)
+    """How much of the width concatenated positions take."""
+    radius: int | None = Field(None, ge=1)
+    """How far self-attention sees to each side (section 4, restricted); cross-attention sees everything."""
+    experts: int = Field(0, ge=0)
+    """Experts of a feed-forward layer, 0 for one plain network (Shazeer et al. 2017)."""
+    experts_per_token: int = Field(2, ge=1)
+    """Experts that work on one token, k."""
+    experts_every: int = Field(2, ge=1)
+    """Every how many layers the feed-forward network has experts: 2 for the second, the fourth and so on."""
+    expert_noise: bool = False
+    """Noise of a learned size in the choice of experts, in training (Shazeer et al. 2017, eq. 4)."""
+    capacity_factor: float = Field(1.25, gt=0)
+    """How many times its even share an expert takes of a batch in training; the rest is dropped."""
+    balance_weight: float = Field(0.01, ge=0)
+    """Weight of the loss that keeps the experts evenly busy (Fedus et al. 2021, alpha)."""
     embeddings: Literal["auto", "shared", "separate"] = "auto"
     """One embedding table for both sides, or one each; auto shares when the vocabulary is joint."""
     tie_output: bool = True
@@ -51,14 +86,55 @@ class TransformerConfig(ModelConfig):
             raise ValueError(f"width {self.width} cannot be shared evenly by {self.heads} heads")
         return self
 
+    @model_validator(mode="after")
+    def positions_have_room(self) -> TransformerConfig:
+        """Concatenated positions need something to concatenate and leave room for the embedding."""
+        if self.position_use == "concatenate":
+            if self.positions == "none":
+                raise ValueError("there are no positions to concatenate: choose other --model.positions, or add them")
+            if self.position_width >= self.width:
+                raise ValueError(f"positions of width {self.position_width} leave nothing of the width {self.width}")
+        return self
 
-# The paper puts the norm last; the two small sizes put it first, or they learn far more slowly (docs/log.md).
+    @model_validator(mode="after")
+    def experts_can_be_chosen(self) -> TransformerConfig:
+        """There are at least two experts, enough for each token, and a layer that has them."""
+        if not self.experts:
+            return self
+        if self.experts == 1:
+            raise ValueError("one expert is a plain feed-forward network: give 0 experts, or at least 2")
+        if self.experts_per_token > self.experts:
+            raise ValueError(f"a token cannot have {self.experts_per_token} of {self.experts} experts")
+        if self.experts_every > max(self.encoder_layers, self.decoder_layers):
+            raise ValueError(
+                f"no layer would have experts: experts-every {self.experts_every} is beyond the last layer"
+            )
+        return self
+
+    @property
+    def auxiliary(self) -> tuple[str, ...]:
+        """Sums over places: the balance of the experts (1 is even), what they had no room for, and all places."""
+        return SUMS if self.experts else ()
+
+    @property
+    def embedding_width(self) -> int:
+        """The width without concatenated positions."""
+        return self.width if self.position_use == "add" else self.width - self.position_width
+
+
+# The paper puts the norm last; the small sizes put it first, or they learn far more slowly (docs/log.md).
 PRESETS = {
     "transformer-tiny": TransformerConfig(
         encoder_layers=4, decoder_layers=4, width=128, feed_forward=256, heads=4, dropout=0.2, norm="pre"
     ),
     "transformer-small": TransformerConfig(
         encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=4, dropout=0.2, norm="pre"
+    ),
+    "transformer-local-tiny": TransformerConfig(
+        encoder_layers=4, decoder_layers=4, width=128, feed_forward=256, heads=4, dropout=0.2, norm="pre", radius=8
+    ),
+    "transformer-moe-tiny": TransformerConfig(
+        encoder_layers=4, decoder_layers=4, width=128, feed_forward=256, heads=4, dropout=0.2, norm="pre", experts=4
     ),
     "transformer-base": TransformerConfig(),
     "transformer-big": TransformerConfig(width=1024, feed_forward=4096, heads=16, dropout=0.3),
@@ -71,56 +147,58 @@ MINIATURE = TransformerConfig(encoder_layers=2, decoder_layers=2, width=16, feed
 class LayerState(NamedTuple):
     """What one decoder layer keeps between steps."""
 
-    past: KeysValues  # of the target so far
+    past: KeysValues | LocalPast  # of the target so far
     memory: OfMemory[KeysValues]  # projected once
 
 
 class LayerOutput(NamedTuple):
-    """A decoder layer's output and, if recorded, where it looked."""
+    """A layer's output and, if recorded, where it looked; in training, how its experts shared the work."""
 
     x: Tensor
     self_weights: Tensor | None
-    cross_weights: Tensor | None
+    cross_weights: Tensor | None = None
+    routing: Routing | None = None
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each in a residual."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        self.attention = SelfAttention(config.width, config.heads, config.attention_dropout)
+        self.attention = make_self_attention(config)
         self.attention_residual = Residual(config.width, config.dropout, config.norm)
-        self.feed_forward = FeedForward(config.width, config.feed_forward)
+        self.feed_forward = make_feed_forward(config, layer)
         self.feed_forward_residual = Residual(config.width, config.dropout, config.norm)
 
-    def forward(self, x: Tensor, mask: Tensor, record: bool) -> tuple[Tensor, Tensor | None]:
-        """x (B, S, D), mask (B, 1, 1, S)."""
-        attended = self.attention(self.attention_residual.before(x), mask, record=record)
+    def forward(self, x: Tensor, mask: Tensor, record: bool) -> LayerOutput:
+        """x (B, S, D), mask (B, S)."""
+        seen = mask if isinstance(self.attention, LocalSelfAttention) else mask[:, None, None]
+        attended = self.attention(self.attention_residual.before(x), seen, record=record)
         x = self.attention_residual.after(x, attended.context)
-        x = self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
-        return x, attended.weights
+        fed, routing = feed(self.feed_forward, self.feed_forward_residual.before(x), mask)
+        return LayerOutput(self.feed_forward_residual.after(x, fed), attended.weights, None, routing)
 
 
 class DecoderLayer(nn.Module):
     """Masked self-attention, cross-attention to the memory, feed-forward, each in a residual."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        self.attention = SelfAttention(config.width, config.heads, config.attention_dropout)
+        self.attention = make_self_attention(config)
         self.attention_residual = Residual(config.width, config.dropout, config.norm)
         self.cross = CrossAttention(config.width, config.heads, config.attention_dropout)
         self.cross_residual = Residual(config.width, config.dropout, config.norm)
-        self.feed_forward = FeedForward(config.width, config.feed_forward)
+        self.feed_forward = make_feed_forward(config, layer)
         self.feed_forward_residual = Residual(config.width, config.dropout, config.norm)
 
-    def forward(self, x: Tensor, memory: Memory, mask: Tensor, record: bool) -> LayerOutput:
-        """All places at once: x (B, T, D), mask (B, 1, 1, S)."""
+    def forward(self, x: Tensor, memory: Memory, mask: Tensor, real: Tensor, record: bool) -> LayerOutput:
+        """All places at once: x (B, T, D), mask (B, 1, 1, S), real (B, T)."""
         attended = self.attention(self.attention_residual.before(x), causal=True, record=record)
         x = self.attention_residual.after(x, attended.context)
         crossed = self.cross(self.cross_residual.before(x), self.cross.project(memory.states), mask, record=record)
         x = self.cross_residual.after(x, crossed.context)
-        x = self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
-        return LayerOutput(x, attended.weights, crossed.weights)
+        fed, routing = feed(self.feed_forward, self.feed_forward_residual.before(x), real)
+        return LayerOutput(self.feed_forward_residual.after(x, fed), attended.weights, crossed.weights, routing)
 
     def start(self, memory: Memory) -> LayerState:
         """An empty past, and the memory's keys and values."""
@@ -133,9 +211,38 @@ class DecoderLayer(nn.Module):
         queries = side_by_side(self.cross_residual.before(x).squeeze(1), mask.size(0))  # (B, W, D)
         crossed = self.cross(queries, state.memory.value, mask, record=record)
         x = self.cross_residual.after(x, crossed.context.reshape(x.shape))
-        x = self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
+        fed, _ = feed(self.feed_forward, self.feed_forward_residual.before(x), None)
+        x = self.feed_forward_residual.after(x, fed)
         looks = None if crossed.weights is None else apart(crossed.weights)
         return LayerOutput(x, attended.weights, looks), LayerState(past, state.memory)
+
+
+def make_self_attention(config: TransformerConfig) -> Any:
+    """Attention to all places, or to those within the radius; both step alike, each with a cache of its own."""
+    if config.radius is None:
+        return SelfAttention(config.width, config.heads, config.attention_dropout)
+    return LocalSelfAttention(config.width, config.heads, config.radius, config.attention_dropout)
+
+
+def make_feed_forward(config: TransformerConfig, layer: int) -> FeedForward | MixtureOfExperts:
+    """One network, or experts in the last of every `experts_every` layers."""
+    if not config.experts or (layer + 1) % config.experts_every:
+        return FeedForward(config.width, config.feed_forward)
+    return MixtureOfExperts(
+        config.width,
+        config.feed_forward,
+        config.experts,
+        config.experts_per_token,
+        config.capacity_factor,
+        config.expert_noise,
+    )
+
+
+def feed(network: FeedForward | MixtureOfExperts, x: Tensor, real: Tensor | None) -> tuple[Tensor, Routing | None]:
+    """x (B, T, D) through one network, or its real places (B, T) through their experts."""
+    if isinstance(network, MixtureOfExperts):
+        return cast("tuple[Tensor, Routing | None]", network(x, real))
+    return network(x), None
 
 
 class Transformer(nn.Module):
@@ -148,38 +255,44 @@ class Transformer(nn.Module):
         shared = sizes.joint if config.embeddings == "auto" else config.embeddings == "shared"
         if shared and not sizes.joint:
             raise ValueError("shared embeddings need a joint vocabulary: set data.joint, or separate embeddings")
-        target_table = embedding_table(sizes.target, width)
-        source_table = target_table if shared else embedding_table(sizes.source, width)
-        self.source_embedding = Embedding(source_table, config.dropout, config.positions, longest)
-        self.target_embedding = Embedding(target_table, config.dropout, config.positions, longest)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        target_table = embedding_table(sizes.target, config.embedding_width)
+        source_table = target_table if shared else embedding_table(sizes.source, config.embedding_width)
+        beside = config.position_width if config.position_use == "concatenate" else None
+        self.source_embedding = Embedding(source_table, config.dropout, config.positions, longest, beside)
+        self.target_embedding = Embedding(target_table, config.dropout, config.positions, longest, beside)
+        self.encoder = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.decoder_layers))
         # Pre-norm leaves the last sum unnormalised (Xiong et al. 2020); post-norm has nothing left to do here.
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(width) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(width) if pre else nn.Identity()
+        # A tied output layer has the embedding's width; beside concatenated positions it needs a projection to it.
+        narrow = config.tie_output and config.embedding_width < width
+        self.before_output = nn.Linear(width, config.embedding_width, bias=False) if narrow else nn.Identity()
         self.output_table = target_table if config.tie_output else embedding_table(sizes.target, width)
+        self.balance_weight = config.balance_weight
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids."""
         assert isinstance(source.values, Tensor)
-        mask = source.mask[:, None, None]  # (B, 1, 1, S)
         x = self.source_embedding(source.values)  # (B, S, D)
-        looks: list[Tensor | None] = []
+        outputs: list[LayerOutput] = []
         for layer in self.encoder:
-            x, weights = layer(x, mask, record)
-            looks.append(weights)
-        return Memory(self.encoder_norm(x), source.mask, attention=records("encoder-self", looks))
+            outputs.append(layer(x, source.mask, record))
+            x = outputs[-1].x
+        looks = records("encoder-self", [output.self_weights for output in outputs])
+        return Memory(self.encoder_norm(x), source.mask, attention=looks, auxiliary=self.asked(outputs))
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T): the target shifted right by one, so that place t predicts token t."""
         mask = memory.mask[:, None, None]  # (B, 1, 1, S)
+        real = prefix != Symbols.pad  # (B, T)
         x = self.target_embedding(prefix)  # (B, T, D)
         outputs: list[LayerOutput] = []
         for layer in self.decoder:
-            outputs.append(layer(x, memory, mask, record))
+            outputs.append(layer(x, memory, mask, real, record))
             x = outputs[-1].x
-        return Decoded(self.decoder_norm(x), decoder_records(outputs))
+        return Decoded(self.decoder_norm(x), decoder_records(outputs), self.asked(outputs))
 
     def start(self, memory: Memory) -> tuple[LayerState, ...]:
         """Empty caches, and the keys and values of the memory."""
@@ -188,7 +301,7 @@ class Transformer(nn.Module):
     def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
         """token (N,)."""
         mask = memory.mask[:, None, None]  # (B, 1, 1, S)
-        place = state[0].past.keys.size(2)
+        place = state[0].past.place
         x = self.target_embedding(token[:, None], place)  # (N, 1, D)
         outputs: list[LayerOutput] = []
         states: list[LayerState] = []
@@ -205,7 +318,11 @@ class Transformer(nn.Module):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., D) to (..., V)."""
-        return F.linear(outputs, self.output_table)
+        return F.linear(self.before_output(outputs), self.output_table)
+
+    def asked(self, outputs: list[LayerOutput]) -> Auxiliary | None:
+        """That the experts of these layers share the work evenly; in training only."""
+        return auxiliary_of((output.routing for output in outputs), self.balance_weight)
 
 
 def records(kind: AttentionKind, looks: list[Tensor | None]) -> tuple[Attention, ...]:
@@ -231,7 +348,12 @@ FAMILY = Family(
         {"positions": "learned", "max_positions": 64},
         {"positions": "none"},
         {"tie_output": False},
+        {"radius": 2},
+        {"experts": 4, "experts_per_token": 2},
+        {"experts": 3, "experts_per_token": 1, "experts_every": 1, "expert_noise": True, "norm": "pre"},
+        {"position_use": "concatenate", "position_width": 4},
+        {"position_use": "concatenate", "position_width": 6, "positions": "learned", "tie_output": False},
     ),
     attention=frozenset({"encoder-self", "decoder-self", "cross"}),
-    unordered={"positions": "none"},
+    unordered={"positions": "none", "position_use": "add", "radius": None},
 )

@@ -18,10 +18,11 @@ CHUNK = 1 << 23  # logits held at once: 32 MB in float32, small enough to stay i
 class Likelihood:
     """Cross-entropy against the target; smoothing ε spreads ε over the whole vocabulary (Vaswani et al. 2017, 5.4)."""
 
-    metrics: tuple[str, ...] = ("nll",)
-
-    def __init__(self, label_smoothing: float = 0.0) -> None:
+    def __init__(self, label_smoothing: float = 0.0, auxiliary: tuple[str, ...] = ()) -> None:
+        """`auxiliary` names the sums of the model's own that are reported; its own loss always counts."""
         self.label_smoothing = label_smoothing
+        self.auxiliary = auxiliary
+        self.metrics: tuple[str, ...] = ("nll", *auxiliary)
 
     def loss(self, model: Translates, batch: Batch) -> Loss:
         """The sum over all real target tokens; padded rows never reach the output layer."""
@@ -32,7 +33,11 @@ class Likelihood:
         targets = batch.target.flatten().index_select(0, real)  # (N,)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         total, likelihood = cross_entropy(model.logits, parameters, outputs, targets, self.label_smoothing)
-        return Loss(total, targets.numel(), {"nll": float(likelihood)})
+        asked = [part for part in (memory.auxiliary, decoded.auxiliary) if part is not None]  # only in training
+        for part in asked:
+            total = total + part.loss * targets.numel()
+        sums = {name: sum(float(part.sums[name]) for part in asked) for name in self.auxiliary}
+        return Loss(total, targets.numel(), {"nll": float(likelihood), **sums})
 
 
 def cross_entropy(

@@ -1,0 +1,106 @@
+"""Convolutions over time: each place of the output reads `kernel` places of the input, `dilation` places apart.
+
+    full         y_t = Σ_i W_i x_(t + i·dilation) + b            one product for all taps
+    separable    y_t = P (Σ_i w_i ∘ x_(t + i·dilation)) + b      depthwise, then pointwise (Chollet 2017)
+
+The places that a sequence does not have are zeros. A causal convolution reads its own place and those before it; any
+other has an odd kernel, whose middle is its own place. Padding inside a batch is for the caller to set to zero.
+
+The neighbours of a place are laid side by side and meet the weights in one matrix product. Forward and backward on the
+CPU, that is as fast as the library's fastest kernel (channels last) and up to twice as fast as its plain one, and it
+needs no preparation for each new shape of a batch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Projection(nn.Module):
+    """W x + b, with a normalised weight if asked: W = scale · direction / |direction|, each row by itself.
+
+    Salimans and Kingma 2016, eq. 2. Weights start normal with variance gain / inputs, biases at zero; `scale` starts at
+    the expected length of a row, not at its own length.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, gain: float = 1.0, normalised: bool = False) -> None:
+        super().__init__()
+        self.normalised = normalised
+        self.direction = nn.Parameter(torch.empty(outputs, inputs))
+        self.scale = nn.Parameter(torch.empty(outputs)) if normalised else None
+        self.bias = nn.Parameter(torch.empty(outputs))
+        nn.init.normal_(self.direction, std=math.sqrt(gain / inputs))
+        nn.init.zeros_(self.bias)
+        if self.scale is not None:
+            nn.init.constant_(self.scale, math.sqrt(gain))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., inputs) to (..., outputs)."""
+        return F.linear(x, self.weight(), self.bias)
+
+    def weight(self) -> Tensor:
+        """W (outputs, inputs)."""
+        if self.scale is None:
+            return self.direction
+        lengths = torch.linalg.vector_norm(self.direction, dim=1)
+        return self.direction * (self.scale / lengths)[:, None]  # type: ignore[no-any-return]
+
+
+class Convolution(nn.Module):
+    """A convolution of (B, T, inputs) to (B, T, outputs); `gain`: its output's variance over its input's, at first."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        dilation: int = 1,
+        separable: bool = False,
+        causal: bool = False,
+        gain: float = 1.0,
+        normalised: bool = False,
+    ) -> None:
+        super().__init__()
+        if not causal and kernel % 2 == 0:
+            raise ValueError(f"a convolution that looks both ways has an odd kernel, not {kernel}")
+        self.kernel = kernel
+        self.dilation = dilation
+        self.causal = causal
+        self.reach = (kernel - 1) * dilation  # places between the first tap and the last
+        self.depthwise = nn.Parameter(torch.empty(kernel, inputs)) if separable else None
+        if self.depthwise is not None:
+            nn.init.normal_(self.depthwise, std=kernel**-0.5)
+        taps = 1 if separable else kernel
+        self.projection = Projection(taps * inputs, outputs, gain=gain, normalised=normalised)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, inputs)."""
+        before = self.reach if self.causal else self.reach // 2
+        padded = F.pad(x, (0, 0, before, self.reach - before))  # (B, T + reach, inputs)
+        return self.combine([padded[:, i * self.dilation :][:, : x.size(1)] for i in range(self.kernel)])
+
+    def step(self, x: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """One more place of a causal convolution: x (B, inputs) and the last inputs (B, reach, inputs)."""
+        window = torch.cat([buffer, x[:, None]], 1)  # (B, reach + 1, inputs)
+        output = self.combine([window[:, i * self.dilation] for i in range(self.kernel)])
+        return output, window[:, 1:]
+
+    def empty(self, like: Tensor) -> Tensor:
+        """The inputs before the first place, zeros (B, reach, inputs), for a batch like `like` (B, …)."""
+        weight = self.projection.direction
+        inputs = weight.size(1) // self.kernel if self.depthwise is None else weight.size(1)
+        return weight.new_zeros(like.size(0), self.reach, inputs)
+
+    def combine(self, taps: list[Tensor]) -> Tensor:
+        """What the places under the taps, each (..., inputs), give: (..., outputs)."""
+        if self.depthwise is None:
+            return self.projection(torch.cat(taps, -1))  # type: ignore[no-any-return]
+        total = taps[0] * self.depthwise[0]
+        for tap, weight in zip(taps[1:], self.depthwise[1:], strict=True):
+            total = torch.addcmul(total, tap, weight)
+        return self.projection(total)  # type: ignore[no-any-return]

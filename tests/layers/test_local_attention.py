@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from saccade.errors import SaccadeError
+from saccade.layers import local_attention
+from saccade.layers.attention import attend
+from saccade.layers.local_attention import LocalSelfAttention, local_attend
+from saccade.layers.masks import padding_mask, window_mask
+from saccade.layers.multi_head import SelfAttention
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+class Watch(TorchDispatchMode):
+    """Remembers the largest tensor that any operation makes, forward and backward."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(made):
+            if isinstance(leaf, torch.Tensor):
+                self.largest = max(self.largest, leaf.numel())
+        return made
+
+
+def triple(length: int, batch: int = 2, heads: int = 3, width: int = 4) -> list[torch.Tensor]:
+    torch.manual_seed(length)
+    return [torch.randn(batch, heads, length, width, requires_grad=True) for _ in range(3)]
+
+
+def by_window(query, key, value, radius, mask, causal):
+    """The slow, obvious path: all scores, and a mask."""
+    seen = window_mask(query.size(2), key.size(2), radius)
+    seen = seen if mask is None else seen & mask[:, None, None]
+    return attend(query, key, value, seen, causal=causal, record=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(
+    ("length", "radius"),
+    [
+        (64, 3),  # divides evenly
+        (67, 3),  # does not
+        (9, 0),
+        (41, 1),
+        (5, 20),  # the radius is larger than the sequence
+        (24, 8),  # as long as one span
+        (25, 8),  # one longer
+        (130, 8),
+        (1, 2),
+    ],
+)
+def test_it_is_attention_with_a_window(monkeypatch, length, radius, padded, causal):
+    monkeypatch.setattr(local_attention, "SMALLEST_BLOCK", 4)
+    inputs = triple(length)
+    mask = padding_mask(torch.tensor([length, max(1, length // 3)])) if padded else None
+    slow = by_window(*inputs, radius, mask, causal)
+    fast = local_attend(*inputs, radius, mask, causal=causal)
+    assert fast.weights is None
+    assert_close(fast.context, slow.context, **CLOSE)
+    slope = torch.randn_like(slow.context)
+    expected = torch.autograd.grad(slow.context, inputs, slope)
+    found = torch.autograd.grad(fast.context, inputs, slope)
+    assert all(gradient.isfinite().all() for gradient in found)
+    assert_close(found, expected, **CLOSE)
+    recorded = local_attend(*inputs, radius, mask, causal=causal, record=True)
+    assert_close(recorded.weights, slow.weights)
+    assert_close(recorded.context, slow.context, **CLOSE)
+
+
+def test_holes_in_the_mask_are_not_seen():
+    inputs = triple(150)
+    mask = torch.rand(2, 150) > 0.4
+    assert_close(local_attend(*inputs, 5, mask).context, by_window(*inputs, 5, mask, False).context, **CLOSE)
+
+
+def test_the_default_block_gives_the_same():
+    inputs = triple(333)
+    for radius in (2, 40):
+        slow = by_window(*inputs, radius, None, False).context
+        assert_close(local_attend(*inputs, radius).context, slow, **CLOSE)
+
+
+def test_gradients_are_those_of_finite_differences(monkeypatch):
+    monkeypatch.setattr(local_attention, "SMALLEST_BLOCK", 2)
+    inputs = [part.detach().double().requires_grad_() for part in triple(11, batch=2, heads=1, width=2)]
+    mask = padding_mask(torch.tensor([11, 6]))
+    assert torch.autograd.gradcheck(lambda *three: local_attend(*three, 2, mask).context, inputs)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_tensor_grows_with_the_square_of_the_length(causal):
+    length, radius, width, heads = 16384, 16, 16, 2
+    block = max(radius, local_attention.SMALLEST_BLOCK)
+    torch.manual_seed(0)
+    layer = LocalSelfAttention(width, heads, radius)
+    x = torch.randn(1, length, width, requires_grad=True)
+    with Watch() as watch:
+        layer(x, torch.ones(1, length, dtype=torch.bool), causal=causal).context.sum().backward()
+    assert x.grad is not None
+    assert 0 < watch.largest <= heads * length * 3 * block  # a dense matrix has 50 times as many entries
+    with Watch() as dense:
+        attend(*triple(300, 1, 1), window_mask(300, 300, radius), record=True)
+    assert dense.largest >= 300 * 300  # the watch does see what it watches for
+
+
+def test_places_out_of_reach_change_nothing():
+    torch.manual_seed(0)
+    layer = LocalSelfAttention(8, 2, radius=5).eval()
+    x = torch.randn(1, 120, 8)
+    before = layer(x).context
+    changed = x.clone()
+    changed[:, 60] += 1.0
+    moved = (layer(changed).context - before).abs().amax(-1)[0] > 0
+    assert moved.nonzero().flatten().tolist() == list(range(55, 66))
+    ahead = (layer(changed, causal=True).context - layer(x, causal=True).context).abs().amax(-1)[0] > 0
+    assert ahead.nonzero().flatten().tolist() == list(range(60, 66))
+
+
+def test_a_radius_that_reaches_everything_is_full_attention():
+    full, local = SelfAttention(8, 2), LocalSelfAttention(8, 2, radius=30)
+    local.load_state_dict(full.state_dict())
+    x = torch.randn(2, 30, 8)
+    assert_close(local(x).context, full(x).context, **CLOSE)
+    assert_close(local(x, causal=True).context, full(x, causal=True).context, **CLOSE)
+
+
+@pytest.mark.parametrize("radius", [0, 1, 4, 50])
+def test_steps_give_causal_attention_with_a_constant_cache(radius):
+    torch.manual_seed(0)
+    layer = LocalSelfAttention(8, 2, radius).eval()
+    x = torch.randn(3, 45, 8)
+    whole = layer(x, causal=True).context
+    weights = layer(x, causal=True, record=True).weights
+    past = layer.empty(x)
+    for place in range(x.size(1)):
+        attended, past = layer.step(x[:, place : place + 1], past, record=True)
+        assert_close(attended.context[:, 0], whole[:, place], **CLOSE)
+        assert_close(attended.weights, weights[:, :, place : place + 1, : place + 1], **CLOSE)
+        assert past.place == place + 1
+        assert past.keys.size(2) == past.values.size(2) == min(place + 1, radius)
+
+
+def test_recorded_rows_sum_to_one_where_a_padded_place_sees_nothing():
+    layer = LocalSelfAttention(8, 2, radius=1)
+    mask = padding_mask(torch.tensor([9, 2]))
+    found = layer(torch.randn(2, 9, 8), mask, record=True)
+    assert_close(found.weights.sum(-1), torch.ones(2, 2, 9))
+    assert (found.weights[1, :, :, 2:] == 0).all()
+    assert (found.weights[0][:, ~window_mask(9, 9, 1)] == 0).all()
+
+
+def test_dropout_acts_only_in_training():
+    layer = LocalSelfAttention(8, 2, radius=2, dropout=0.5)
+    x = torch.randn(1, 80, 8)
+    assert not torch.equal(layer(x).context, layer(x).context)
+    layer.eval()
+    assert torch.equal(layer(x).context, layer(x).context)
+
+
+def test_a_negative_radius_is_refused():
+    with pytest.raises(SaccadeError, match="radius of -1"):
+        LocalSelfAttention(8, 2, radius=-1)
