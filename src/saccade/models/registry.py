@@ -21,6 +21,11 @@ FAMILIES = {
     "seq2seq": "saccade.models.seq2seq",
     "bahdanau": "saccade.models.bahdanau",
     "luong": "saccade.models.luong",
+    "gnmt": "saccade.models.gnmt",
+    "deep-att": "saccade.models.deep_att",
+    "bytenet": "saccade.models.bytenet",
+    "convs2s": "saccade.models.convs2s",
+    "lstmn": "saccade.models.lstmn",
 }
 
 

@@ -1,0 +1,223 @@
+"""ByteNet: Kalchbrenner et al., Neural Machine Translation in Linear Time, arXiv 1610.10099, 2016.
+
+Two stacks of dilated convolutions, one upon the other: place t of the decoder reads column t of the encoder, and there
+is no attention. The encoder writes more columns than the source has characters, as many as a target is expected to need
+at most: |t^| = a|s| + b, by default 1.2|s| (section 3.2, dynamic unfolding).
+
+The columns after the source are those of a learned filler that stands in the source's place; a target that outgrows
+them reads zeros from then on. Departures: a linear map joins the embedding of the target and the encoder's column, both
+of the stream's width; dropout; and neither the multiplicative blocks of the paper's language model nor the bags of
+n-grams of its first version are here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, cast
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.interface import Decoded, Memory, Source, Step, VocabularySizes
+from saccade.layers.convolution import Convolution, Projection
+from saccade.layers.dropout import dropout
+from saccade.layers.embedding import Embedding, embedding_table
+from saccade.layers.masks import padding_mask
+from saccade.models.family import Costs, Family, ModelConfig
+
+
+class ByteNetConfig(ModelConfig):
+    """Settings of ByteNet; the defaults are the paper's translation model, whose width is twice its d of 800."""
+
+    width: int = Field(1600, ge=2)
+    """Width of the residual stream and of the embeddings, 2d in the paper; the blocks work inside at half of it."""
+    encoder_layers: int = Field(30, ge=1)
+    """Residual blocks of the encoder."""
+    decoder_layers: int = Field(30, ge=1)
+    """Residual blocks of the decoder."""
+    encoder_kernel: int = Field(5, ge=1)
+    """Places that a convolution of the encoder reads, an odd number."""
+    decoder_kernel: int = Field(3, ge=2)
+    """Places that a convolution of the decoder reads: its own and those before it."""
+    dilation_cycle: int = Field(5, ge=1, le=10)
+    """Blocks over which the places that a convolution reads move apart, 1, 2, 4, …; then from 1 again."""
+    length_ratio: float = Field(1.2, gt=0, le=10)
+    """Columns that the encoder makes for each character of the source, a in the paper."""
+    length_constant: int = Field(0, ge=0, le=1000)
+    """Columns that it makes in addition, b in the paper."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout of the embeddings and of what each block adds to the stream."""
+    tie_output: bool = False
+    """Use the target embedding as the output layer."""
+
+    @model_validator(mode="after")
+    def sizes_fit(self) -> ByteNetConfig:
+        """The width is halved inside the blocks, and the encoder looks as far to the right as to the left."""
+        if self.width % 2:
+            raise ValueError(f"width {self.width} cannot be halved: give an even number")
+        if self.encoder_kernel % 2 == 0:
+            raise ValueError(f"encoder-kernel {self.encoder_kernel} has no middle: give an odd number")
+        return self
+
+    def columns(self, length: int) -> int:
+        """|t^|, the columns of the encoder for a source of this length (section 3.2); never fewer than the source."""
+        return max(length, math.ceil(self.length_ratio * length + self.length_constant - 1e-6))
+
+
+PRESETS = {
+    "bytenet-tiny": ByteNetConfig(width=256, encoder_layers=10, decoder_layers=10, encoder_kernel=3, dropout=0.1),
+    "bytenet-paper": ByteNetConfig(),
+}
+
+MINIATURE = ByteNetConfig(width=16, encoder_layers=2, decoder_layers=3, encoder_kernel=3, dilation_cycle=2)
+"""Small enough for the laws."""
+
+
+class ByteNetState(NamedTuple):
+    """What the decoder keeps between steps."""
+
+    place: int
+    inputs: tuple[Tensor, ...]  # of each block's convolution, the last ones: (N, (kernel - 1)·dilation, D/2)
+
+
+class Block(nn.Module):
+    """A residual block (section 3.6, with ReLU): from 2d to d, a dilated convolution, back to 2d, each after a norm."""
+
+    def __init__(self, config: ByteNetConfig, kernel: int, dilation: int, *, causal: bool) -> None:
+        super().__init__()
+        width, inner = config.width, config.width // 2
+        self.probability = config.dropout
+        self.first_norm = nn.LayerNorm(width)
+        self.narrow = Projection(width, inner, gain=2.0)  # a ReLU halves the second moment
+        self.second_norm = nn.LayerNorm(inner)
+        self.convolution = Convolution(inner, inner, kernel, dilation=dilation, causal=causal, gain=2.0)
+        self.third_norm = nn.LayerNorm(inner)
+        self.widen = Projection(inner, width, gain=2.0)
+
+    def forward(self, x: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """x (B, T, D); where hidden (B, T, 1) is True, the convolution reads zeros."""
+        read = self.before(x)
+        return self.after(x, self.convolution(read if hidden is None else read.masked_fill(hidden, 0.0)))
+
+    def step(self, x: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """One more place x (N, D)."""
+        convolved, inputs = self.convolution.step(self.before(x), inputs)
+        return self.after(x, convolved), inputs
+
+    def before(self, x: Tensor) -> Tensor:
+        """What the convolution reads: (..., D) to (..., D/2)."""
+        return F.relu(self.second_norm(self.narrow(F.relu(self.first_norm(x)))))
+
+    def after(self, x: Tensor, convolved: Tensor) -> Tensor:
+        """The stream with what the convolution made of it."""
+        return x + dropout(self.widen(F.relu(self.third_norm(convolved))), self.probability, self.training)
+
+
+class ByteNet(nn.Module):
+    """A decoder of masked dilated convolutions that stands upon the columns of an encoder of dilated convolutions."""
+
+    longest = None
+
+    def __init__(self, config: ByteNetConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        self.config = config
+        width = config.width
+        target_table = embedding_table(sizes.target, width)
+        source_table = target_table if sizes.joint else embedding_table(sizes.source, width)
+        self.source_embedding = Embedding(source_table, config.dropout, "none", longest=0)
+        self.target_embedding = Embedding(target_table, config.dropout, "none", longest=0)
+        # There are no columns after the source unless more are made than it has characters.
+        self.filler: nn.Parameter | None = None
+        if config.length_ratio > 1 or config.length_constant:
+            self.filler = nn.Parameter(torch.empty(width))
+            nn.init.normal_(self.filler)
+        self.encoder = nn.ModuleList(
+            Block(config, config.encoder_kernel, 2 ** (layer % config.dilation_cycle), causal=False)
+            for layer in range(config.encoder_layers)
+        )
+        self.decoder = nn.ModuleList(
+            Block(config, config.decoder_kernel, 2 ** (layer % config.dilation_cycle), causal=True)
+            for layer in range(config.decoder_layers)
+        )
+        self.encoder_norm = nn.LayerNorm(width)
+        self.join = Projection(2 * width, width)
+        self.decoder_norm = nn.LayerNorm(width)
+        self.last = Projection(width, width, gain=2.0)
+        self.output_table = target_table if config.tie_output else embedding_table(sizes.target, width)
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        """source.values (B, S) ids; the summary holds the columns (B, U, D), the states those of its own places."""
+        assert isinstance(source.values, Tensor)
+        lengths = [self.config.columns(length) for length in source.mask.sum(1).tolist()]
+        unfolded = padding_mask(torch.tensor(lengths, device=source.mask.device))  # (B, U)
+        hidden = ~unfolded[:, :, None]  # (B, U, 1)
+        x = fitted(self.source_embedding(source.values), unfolded.size(1))  # (B, U, D)
+        if self.filler is not None:
+            x = torch.where(fitted(source.mask[:, :, None], unfolded.size(1)), x, self.filler)
+        for block in self.encoder:
+            x = block(x, hidden)
+        columns = self.encoder_norm(x).masked_fill(hidden, 0.0)
+        return Memory(fitted(columns, source.mask.size(1)), source.mask, summary=columns)
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        """prefix (B, T): the target shifted right by one."""
+        columns = fitted(memory.summary, prefix.size(1))  # (B, T, D)
+        x = self.join(torch.cat([self.target_embedding(prefix), columns], -1))  # (B, T, D)
+        for block in self.decoder:
+            x = block(x)
+        return Decoded(self.finish(x))
+
+    def start(self, memory: Memory) -> ByteNetState:
+        """Zeros before the first place."""
+        return ByteNetState(0, tuple(block.convolution.empty(memory.states) for block in self.decoder_blocks()))
+
+    def step(self, token: Tensor, state: ByteNetState, memory: Memory, *, record: bool = False) -> Step:
+        """token (N,), N = B·W: the W hypotheses of a sentence read one column."""
+        column = fitted(memory.summary[:, state.place :], 1).squeeze(1)  # (B, D)
+        column = column.repeat_interleave(len(token) // len(column), 0)  # (N, D)
+        embedded = self.target_embedding(token[:, None]).squeeze(1)  # (N, D)
+        x = self.join(torch.cat([embedded, column], -1))  # (N, D)
+        kept: list[Tensor] = []
+        for block, inputs in zip(self.decoder_blocks(), state.inputs, strict=True):
+            x, inputs = block.step(x, inputs)
+            kept.append(inputs)
+        return Step(self.finish(x), ByteNetState(state.place + 1, tuple(kept)))
+
+    def finish(self, x: Tensor) -> Tensor:
+        """One more 1x1 convolution upon the last block, (..., D) to (..., D)."""
+        return F.relu(self.last(F.relu(self.decoder_norm(x))))
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """(..., D) to (..., V)."""
+        return F.linear(outputs, self.output_table)
+
+    def decoder_blocks(self) -> list[Block]:
+        """The decoder's blocks with their type, which a module list forgets."""
+        return cast("list[Block]", self.decoder)
+
+
+def fitted(x: Tensor, length: int) -> Tensor:
+    """x (B, T, D) cut to a length, or with zeros behind it up to that length."""
+    return F.pad(x[:, :length], (0, 0, 0, max(0, length - x.size(1))))
+
+
+FAMILY = Family(
+    "Kalchbrenner et al. 2016",
+    ByteNet,
+    ByteNetConfig,
+    PRESETS,
+    MINIATURE,
+    Costs("O(k n d^2)", "O(1)", "O(log_k n)"),
+    recipe={
+        "data": {"tokenizer": "char"},
+        "training": {"learning_rate": 1e-3, "schedule": "inverse-sqrt", "warmup_steps": 500, "label_smoothing": 0.1},
+    },
+    variants=(
+        {"length_ratio": 1.0},
+        {"length_ratio": 0.5, "length_constant": 6},
+        {"tie_output": True, "decoder_kernel": 2, "encoder_kernel": 5},
+    ),
+    attention=frozenset(),
+)

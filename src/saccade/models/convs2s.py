@@ -1,0 +1,296 @@
+"""ConvS2S: Gehring et al., Convolutional Sequence to Sequence Learning, ICML 2017.
+
+Encoder and decoder are stacks of convolutions with gated linear units; every decoder layer attends to the source anew.
+All sums of two parts are multiplied by sqrt(0.5), so that the variance stays (section 3.4); the paper names that factor
+for residual blocks, here the sums inside the attention have it too.
+
+Departures. The paper says that the context is "simply added" to the decoder's state; since the two may have different
+widths, it is projected first. The output layer is a plain matrix and has no weight normalisation. All layers of a stack
+have the same width and kernel; in the paper's largest models the upper layers are wider and have kernel 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.errors import SaccadeError
+from saccade.interface import Attention, Decoded, Memory, Source, Step, VocabularySizes
+from saccade.layers.attention import apart, attend, dot_scores, side_by_side
+from saccade.layers.convolution import Convolution, Projection
+from saccade.layers.dropout import dropout
+from saccade.models.family import Costs, Family, ModelConfig
+
+HALF = math.sqrt(0.5)
+DILATIONS = (1, 2, 4, 8, 16)  # of a dilated stack, then from the first again, as in Kalchbrenner et al. 2016
+
+
+class ConvS2SConfig(ModelConfig):
+    """Settings of ConvS2S; the defaults are those of the paper's section 4.2, with 15 layers a side."""
+
+    embedding: int = Field(512, ge=1)
+    """Width of the embeddings, of the attention, and of what the output layer reads."""
+    encoder_layers: int = Field(15, ge=1)
+    """Convolution blocks of the encoder."""
+    decoder_layers: int = Field(15, ge=1)
+    """Convolution blocks of the decoder, each with its own attention."""
+    kernel: int = Field(3, ge=1)
+    """Places that a convolution reads, an odd number; in the decoder its own place and those before it."""
+    dropout: float = Field(0.2, ge=0, lt=1)
+    """Dropout of the embeddings, of the input of every convolution, and of the decoder's output."""
+    position_embeddings: bool = True
+    """Add a learned vector for each place to the embeddings (section 3.1)."""
+    max_positions: int = Field(1024, ge=1)
+    """Longest sequence with position embeddings."""
+    weight_normalisation: bool = True
+    """Learn the length of each row of a weight apart from its direction (Salimans and Kingma 2016)."""
+    scale_encoder_gradient: bool = True
+    """Divide the gradient that reaches the encoder's layers by twice the number of attentions (section 3.4)."""
+    separable: bool = False
+    """Depthwise separable convolutions (Chollet 2017; Kaiser et al. 2018) in place of full ones."""
+    dilated: bool = False
+    """Convolutions whose places stand 1, 2, 4, 8, 16 apart, layer by layer, and so on from 1."""
+    tie_output: bool = False
+    """Use the target embedding as the output layer."""
+
+    @model_validator(mode="after")
+    def kernel_has_a_middle(self) -> ConvS2SConfig:
+        """The encoder looks as far to the right as to the left."""
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel {self.kernel} has no middle: give an odd number")
+        return self
+
+
+PRESETS = {
+    "convs2s-tiny": ConvS2SConfig(width=256, embedding=256, encoder_layers=4, decoder_layers=3, tie_output=True),
+    # The paper's WMT'14 English-German model has wider upper layers; this one has its depth and its lowest width.
+    "convs2s-base": ConvS2SConfig(),
+    # The paper's WMT'16 English-Romanian model (section 5.1).
+    "convs2s-deep": ConvS2SConfig(encoder_layers=20, decoder_layers=20),
+}
+
+MINIATURE = ConvS2SConfig(width=16, embedding=12, encoder_layers=2, decoder_layers=2, dropout=0.0, max_positions=64)
+"""Small enough for the laws."""
+
+
+class ConvS2SState(NamedTuple):
+    """What the decoder keeps between steps."""
+
+    place: int
+    inputs: tuple[Tensor, ...]  # of each layer's convolution, the last ones: (N, (kernel - 1)·dilation, D)
+
+
+class Embedded(nn.Module):
+    """table[token] + position, then dropout (section 3.1); normal with deviation 0.1 at first (section 3.5)."""
+
+    def __init__(self, table: nn.Parameter, config: ConvS2SConfig) -> None:
+        super().__init__()
+        self.table = table
+        self.probability = config.dropout
+        self.places: nn.Parameter | None = None
+        if config.position_embeddings:
+            self.places = table_of(config.max_positions, config.embedding, 0.1)
+
+    def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """tokens (B, T), the first of them at place `first`, to (B, T, E)."""
+        x = F.embedding(tokens, self.table)
+        if self.places is not None:
+            last = first + tokens.size(1)
+            if last > len(self.places):
+                raise SaccadeError(
+                    f"a sequence of {last} tokens is longer than the {len(self.places)} positions of this model",
+                    do="shorten the input, or train with a larger --model.max-positions",
+                )
+            x = x + self.places[first:last]
+        return dropout(x, self.probability, self.training)
+
+
+class EncoderLayer(nn.Module):
+    """Dropout, convolution, gated linear unit, in a residual (section 3.2)."""
+
+    def __init__(self, config: ConvS2SConfig, dilation: int) -> None:
+        super().__init__()
+        self.probability = config.dropout
+        self.convolution = gated_convolution(config, dilation, causal=False)
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        """x (B, S, D); hidden (B, S, 1) is True in the padding, which is zero for the convolution."""
+        read = dropout(x, self.probability, self.training).masked_fill(hidden, 0.0)
+        return (F.glu(self.convolution(read)) + x) * HALF
+
+
+class DecoderLayer(nn.Module):
+    """Dropout, causal convolution, gated linear unit, attention, in a residual (sections 3.2 and 3.3)."""
+
+    def __init__(self, config: ConvS2SConfig, dilation: int) -> None:
+        super().__init__()
+        self.probability = config.dropout
+        self.convolution = gated_convolution(config, dilation, causal=True)
+        self.query = projection(config, config.width, config.embedding)
+        self.context = projection(config, config.embedding, config.width)
+
+    def forward(self, x: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """All places at once: x (B, T, D), embedded (B, T, E); to the same and weights (B, 1, T, S)."""
+        convolved = self.convolution(dropout(x, self.probability, self.training))  # (B, T, 2D)
+        return self.look(convolved, x, embedded, memory)
+
+    def step(self, x: Tensor, embedded: Tensor, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
+        """One more place of N hypotheses: x (N, D), embedded (N, E); to x, weights (N, 1, 1, S) and the new inputs."""
+        convolved, inputs = self.convolution.step(x, inputs)  # (N, 2D)
+        convolved, x, embedded = (
+            side_by_side(part, len(memory.mask)) for part in (convolved, x, embedded)
+        )  # (B, W, ·)
+        x, weights = self.look(convolved, x, embedded, memory)
+        return x.flatten(0, 1), apart(weights), inputs
+
+    def look(self, convolved: Tensor, x: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Attend from every place (B, T), which sees all of the source: keys z_j, values z_j + e_j (eqs. 1 and 2)."""
+        state = F.glu(convolved)  # h (B, T, D)
+        query = (self.query(state) + embedded) * HALF  # d = W h + b + g (B, T, E)
+        keys, values, mask = memory.states[:, None], memory.summary[:, None], memory.mask[:, None, None]
+        attended = attend(query[:, None], keys, values, mask, score=dot_scores)
+        assert attended.weights is not None
+        # m·sqrt(1/m): a mean of m vectors has an m-th of their variance (section 3.4).
+        sizes = memory.mask.sum(1).clamp(min=1).to(query.dtype).sqrt()[:, None, None]  # (B, 1, 1)
+        context = self.context(attended.context.squeeze(1) * sizes)  # c (B, T, D)
+        return ((state + context) * HALF + x) * HALF, attended.weights
+
+
+class ConvS2S(nn.Module):
+    """Stacks of gated convolutions; each decoder layer attends to the last encoder layer."""
+
+    def __init__(self, config: ConvS2SConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        self.longest = config.max_positions if config.position_embeddings else None
+        self.probability = config.dropout
+        self.gradient = 0.5 / config.decoder_layers if config.scale_encoder_gradient else 1.0
+        embedding, width = config.embedding, config.width
+        target_table = table_of(sizes.target, embedding, 0.1)
+        source_table = target_table if sizes.joint else table_of(sizes.source, embedding, 0.1)
+        self.source_embedding = Embedded(source_table, config)
+        self.target_embedding = Embedded(target_table, config)
+        self.source_width = projection(config, embedding, width, dropped=True)
+        self.target_width = projection(config, embedding, width, dropped=True)
+        self.encoder = nn.ModuleList(EncoderLayer(config, rate) for rate in dilations(config, config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config, rate) for rate in dilations(config, config.decoder_layers))
+        self.memory_width = projection(config, width, embedding)
+        self.output_width = projection(config, width, embedding)
+        deviation = math.sqrt((1 - config.dropout) / embedding)
+        self.output_table = target_table if config.tie_output else table_of(sizes.target, embedding, deviation)
+        self.output_bias = nn.Parameter(torch.empty(sizes.target))
+        nn.init.zeros_(self.output_bias)
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        """source.values (B, S) ids; the states are z, the summary is z + e, both (B, S, E)."""
+        assert isinstance(source.values, Tensor)
+        hidden = ~source.mask[:, :, None]  # (B, S, 1)
+        embedded = self.source_embedding(source.values)  # e (B, S, E)
+        x = self.source_width(embedded)  # (B, S, D)
+        for layer in self.encoder:
+            x = layer(x, hidden)
+        states = self.memory_width(x)  # z (B, S, E)
+        if states.requires_grad and self.gradient != 1.0:  # of the encoder's layers, not of the e in z + e
+            states.register_hook(partial(torch.mul, other=self.gradient))
+        return Memory(states, source.mask, summary=(states + embedded) * HALF)
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        """prefix (B, T): the target shifted right by one."""
+        embedded = self.target_embedding(prefix)  # g (B, T, E)
+        x = self.target_width(embedded)  # (B, T, D)
+        looks: list[Tensor] = []
+        for layer in self.decoder:
+            x, weights = layer(x, embedded, memory)
+            looks.append(weights)
+        return Decoded(self.finish(x), records(looks) if record else ())
+
+    def start(self, memory: Memory) -> ConvS2SState:
+        """Zeros before the first place."""
+        return ConvS2SState(0, tuple(layer.convolution.empty(memory.states) for layer in self.decoder_layers()))
+
+    def step(self, token: Tensor, state: ConvS2SState, memory: Memory, *, record: bool = False) -> Step:
+        """token (N,)."""
+        embedded = self.target_embedding(token[:, None], state.place).squeeze(1)  # (N, E)
+        x = self.target_width(embedded)  # (N, D)
+        looks: list[Tensor] = []
+        kept: list[Tensor] = []
+        for layer, inputs in zip(self.decoder_layers(), state.inputs, strict=True):
+            x, weights, inputs = layer.step(x, embedded, inputs, memory)
+            looks.append(weights)
+            kept.append(inputs)
+        return Step(self.finish(x), ConvS2SState(state.place + 1, tuple(kept)), records(looks) if record else ())
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The decoder's last states (..., D) to what the output layer reads, (..., E)."""
+        return dropout(self.output_width(x), self.probability, self.training)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """(..., E) to (..., V)."""
+        return F.linear(outputs, self.output_table, self.output_bias)
+
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The decoder's layers with their type, which a module list forgets."""
+        return cast("list[DecoderLayer]", self.decoder)
+
+
+def table_of(rows: int, width: int, deviation: float) -> nn.Parameter:
+    """A table of normal numbers."""
+    table = nn.Parameter(torch.empty(rows, width))
+    nn.init.normal_(table, std=deviation)
+    return table
+
+
+def projection(config: ConvS2SConfig, inputs: int, outputs: int, *, dropped: bool = False) -> Projection:
+    """A linear map with variance p/n_l, where p is the share of the inputs that dropout keeps (section 3.5)."""
+    gain = 1 - config.dropout if dropped else 1.0
+    return Projection(inputs, outputs, gain=gain, normalised=config.weight_normalisation)
+
+
+def gated_convolution(config: ConvS2SConfig, dilation: int, *, causal: bool) -> Convolution:
+    """A convolution to twice the width, for a gated linear unit, with variance 4p/n_l (section 3.5)."""
+    return Convolution(
+        config.width,
+        2 * config.width,
+        config.kernel,
+        dilation=dilation,
+        separable=config.separable,
+        causal=causal,
+        gain=4 * (1 - config.dropout),
+        normalised=config.weight_normalisation,
+    )
+
+
+def dilations(config: ConvS2SConfig, layers: int) -> list[int]:
+    """How far apart the places stand that each layer's convolution reads."""
+    return [DILATIONS[layer % len(DILATIONS)] if config.dilated else 1 for layer in range(layers)]
+
+
+def records(looks: Sequence[Tensor]) -> tuple[Attention, ...]:
+    """One record a decoder layer, of one head."""
+    return tuple(Attention("cross", layer, weights) for layer, weights in enumerate(looks))
+
+
+FAMILY = Family(
+    "Gehring et al. 2017",
+    ConvS2S,
+    ConvS2SConfig,
+    PRESETS,
+    MINIATURE,
+    Costs("O(k n d^2)", "O(1)", "O(n/k)"),
+    recipe={
+        "training": {"learning_rate": 1e-3, "schedule": "inverse-sqrt", "warmup_steps": 500, "label_smoothing": 0.1}
+    },
+    variants=(
+        {"separable": True},
+        {"dilated": True, "encoder_layers": 3, "decoder_layers": 3},
+        {"position_embeddings": False},
+        {"tie_output": True, "weight_normalisation": False, "scale_encoder_gradient": False},
+    ),
+    attention=frozenset({"cross"}),
+)
