@@ -13,10 +13,13 @@ from typer.main import get_command
 from saccade.cli.attention import attention
 from saccade.cli.average import average
 from saccade.cli.check import check
+from saccade.cli.compare import COMPARED, compare
+from saccade.cli.complexity import complexity
 from saccade.cli.demo import demo
 from saccade.cli.errors import report
 from saccade.cli.evaluate import evaluate
 from saccade.cli.info import info
+from saccade.cli.lexicon import lexicon
 from saccade.cli.models import models
 from saccade.cli.settings import DECODING, RUN
 from saccade.cli.train import train
@@ -34,11 +37,14 @@ app.command(cls=verb_with_settings(RUN))(train)
 app.command(cls=verb_with_settings(RUN))(check)
 app.command(cls=verb_with_settings(DECODING))(translate)
 app.command(cls=verb_with_settings(DECODING))(evaluate)
+app.command(cls=verb_with_settings(COMPARED))(compare)
 app.command(cls=verb_with_settings(DECODING))(attention)
 app.command(cls=Verb)(average)
+app.command(cls=Verb)(lexicon)
 app.command(cls=Verb)(models)
 app.command(cls=Verb)(info)
 app.command(cls=Verb)(verify)
+app.command(cls=Verb)(complexity)
 app.command(cls=Verb)(demo)
 
 

@@ -44,6 +44,12 @@ def train(
         # Eager: the help lists the settings of the chosen preset, so it must be known before.
         typer.Option(metavar="NAME", is_eager=True, help=f"See `saccade models`.  [default: {DEFAULT_PRESET}]"),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="RUN", help="Start from the weights, settings and tokenizers of a run or model."
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="A new run directory.  [default: runs/NAME-N, N the first free number]"),
@@ -56,6 +62,7 @@ def train(
     saccade train --source a.en --target a.de --valid-source v.en --valid-target v.de --output runs/x
     saccade train recipes/multi30k.yaml --training.learning-rate 7e-4
     saccade train --resume runs/x
+    saccade train --from runs/x --source b.en --target b.de --output runs/y
 
     Ctrl-C saves and leaves; --resume goes on. Every setting below is an option too.
     """
@@ -65,6 +72,7 @@ def train(
         "data.valid_source": valid_source,
         "data.valid_target": valid_target,
         "model.preset": preset,
+        "training.start": start,
         "output": output,
     }
     given = {name: written(value) for name, value in options.items() if value}
@@ -96,12 +104,13 @@ def resume_run(path: Path, settings: dict[str, Any]) -> RunResult:
 
     config = RunDirectory(path).config
     if settings and config.is_file():
-        apply_settings(lambda changes: run_config(merge(read_yaml(config), changes), where=str(config)), settings)
+        saved = read_yaml(config)
+        apply_settings(lambda changes: run_config(merge(saved, changes), where=str(config), saved=True), settings)
     return resume(path, settings)
 
 
 def start_run(recipe: Path | None, settings: dict[str, Any], given: Mapping[str, str | list[str]]) -> RunResult:
-    """Train from scratch."""
+    """Train into a new directory."""
     from saccade.config import insert
     from saccade.training.config import read_recipe
     from saccade.training.run import train as train_run
@@ -127,15 +136,24 @@ def config_without_recipe(settings: Mapping[str, Any]) -> RunConfig:
     from saccade.config import merge
     from saccade.training.config import run_config
 
-    model = settings.get("model", {})
-    base = {} if "preset" in model or "family" in model else {"model": {"preset": DEFAULT_PRESET}}
+    named = "preset" in settings.get("model", {}) or "family" in settings.get("model", {}) or start_name(settings)
+    base = {} if named else {"model": {"preset": DEFAULT_PRESET}}
     return run_config(merge(base, settings), where="settings")
 
 
 def model_name(settings: Mapping[str, Any]) -> str:
     """What a run without a recipe is called after."""
     model = settings.get("model", {})
-    return str(model.get("preset") or model.get("family") or DEFAULT_PRESET)
+    return start_name(settings) or str(model.get("preset") or model.get("family") or DEFAULT_PRESET)
+
+
+def start_name(settings: Mapping[str, Any]) -> str | None:
+    """What the run is called that the settings start from, if they do."""
+    start = settings.get("training", {}).get("start")
+    if not start:
+        return None
+    path = Path(start).absolute()
+    return path.parent.name if path.name.startswith("model-") else path.name
 
 
 def check_readable(paths: Iterable[str]) -> None:

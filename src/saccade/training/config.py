@@ -9,20 +9,64 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config import Config, build, merge, read_yaml
+from saccade.config import Config, build, merge, read_yaml, underscored
 from saccade.data.config import DataConfig
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
-from saccade.models.registry import Choice, choose
+from saccade.models.registry import Choice, choose, load_family
+from saccade.training.start import complete_from_start, is_resolved, start_of
 
 ScheduleKind = Literal["inverse-sqrt", "linear", "cosine", "constant"]
+ObjectiveKind = Literal["likelihood", "minimum-risk"]
+RewardUnit = Literal["word", "token"]
+
+FINE_TUNING: Mapping[str, Any] = {"learning_rate": 5e-5, "schedule": "constant", "warmup_steps": 100}
+"""What training is by default if it starts from trained weights: the rate of a fresh model would undo them."""
+
+FROM_SCRATCH = frozenset({*FINE_TUNING, "max_steps", "max_epochs", "max_minutes"})
+"""Settings in a family's recipe that are meant for a fresh model only."""
+
+
+class RiskConfig(Config):
+    """Minimum risk: outputs are drawn from the model, and those with a higher reward become more probable."""
+
+    samples: int = Field(15, ge=1, le=1000)
+    """Outputs drawn of each sentence; equal ones count once."""
+    include_reference: bool = True
+    """Whether the reference is compared with them as well."""
+    reward: Literal["gleu", "bleu"] = "gleu"
+    """What an output is worth: GLEU, or the smoothed BLEU of a sentence."""
+    unit: RewardUnit = "word"
+    """What rewards count: words of the text, or tokens."""
+    sharpness: float = Field(0.005, gt=0, le=10)
+    """The power that probabilities are raised to when outputs are compared; near 0 all count alike."""
+    likelihood_weight: float = Field(0.017, ge=0, le=1000)
+    """How much the likelihood of the reference counts beside an expected reward."""
+    temperature: float = Field(1.0, ge=0.01, le=100)
+    """Of drawing: below 1 sharpens the distribution, above 1 flattens it."""
+    max_length_factor: float = Field(1.5, ge=1, le=100)
+    """Symbols that an output may have for each of the reference; it is cut off there."""
+    max_length_offset: int = Field(5, ge=0, le=100_000)
+    """Symbols that it may have on top of those."""
+
+    @model_validator(mode="after")
+    def compares(self) -> RiskConfig:
+        """Refuse a risk that has no gradient."""
+        if self.samples == 1 and not self.include_reference:
+            raise ValueError("one sample without the reference has nothing to be compared with: raise samples")
+        return self
 
 
 class TrainingConfig(Config):
     """How a model is trained."""
 
     seed: int = Field(1, ge=0)
-    """Decides the first weights, the data order and every dropped unit."""
+    """Decides the first weights, the data order, every dropped unit and every drawn output."""
+    start: str | None = Field(None, min_length=1)
+    """A run or model folder to start from: its weights, its model's settings, its tokenizers; see --from."""
+    objective: ObjectiveKind = "likelihood"
+    """What is minimised: cross-entropy, or the risk of the model's own outputs; the latter needs a start."""
+    risk: RiskConfig = RiskConfig()
     max_steps: int | None = Field(None, ge=1)
     """Stop after this many updates."""
     max_epochs: int | None = Field(None, ge=1)
@@ -76,7 +120,11 @@ class TrainingConfig(Config):
 
     @model_validator(mode="after")
     def fit_together(self) -> TrainingConfig:
-        """Refuse what would fail later."""
+        """Refuse what would fail later, or would do nothing."""
+        if self.objective == "likelihood" and self.risk != RiskConfig():
+            raise ValueError("risk only acts on minimum risk: set objective to minimum-risk, or leave risk out")
+        if self.objective == "minimum-risk" and self.start is None:
+            raise ValueError("minimum-risk needs a trained model to draw from: name it with --from RUN")
         if self.schedule in ("linear", "cosine") and not (self.max_steps or self.max_epochs):
             raise ValueError(f"a {self.schedule} schedule needs max-steps or max-epochs: it must know its end")
         if self.criterion != "loss" and self.criterion not in self.metrics:
@@ -118,11 +166,63 @@ def read_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
     return run_config(merge(values, overrides or {}), where=str(path))
 
 
-def run_config(values: Mapping[str, Any], *, where: str) -> RunConfig:
-    """A complete run config from plain data: the model's settings are resolved and checked too."""
+def run_config(values: Mapping[str, Any], *, where: str, saved: bool = False) -> RunConfig:
+    """A complete run config from plain data: the model's settings are resolved and checked too.
+
+    What is left open is taken from the model to start from and from the family's recipe; a `saved` config left nothing
+    open, and another version's recipe must not change it.
+    """
+    values = underscored(values)
+    if not saved:
+        try:
+            values = with_suggestions(values, where=where)
+        except SaccadeError:
+            build(RunConfig, values, where=where)  # a misspelt setting is the first thing to tell
+            raise
     config = build(RunConfig, values, where=where)
     choice = choose(config.model, where=f"{where}, model")
     return config.model_copy(update={"model": choice.dump()})
+
+
+def with_suggestions(values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Plain settings on top of what suits the family of their model, and of what suits a model that is trained already.
+
+    Doing it again changes nothing: what was put under the settings is among them then.
+    """
+    start = start_of(values)
+    if start is not None and not is_resolved(values):
+        values = complete_from_start(values, start, where=where)
+    choice = choose(values.get("model", {}), where=f"{where}, model")
+    recipe = underscored(load_family(choice.family).recipe)
+    if start is not None:
+        suited = {name: value for name, value in recipe.get("training", {}).items() if name not in FROM_SCRATCH}
+        recipe = {**recipe, "training": {**suited, **FINE_TUNING, **risk_criterion(values)}}
+    return merge(recipe, values)
+
+
+def risk_criterion(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What chooses among models of minimum risk if there is validation data: not the loss, which it may well raise."""
+    training, data = values.get("training", {}), values.get("data", {})
+    if not isinstance(data, Mapping) or training.get("objective") != "minimum-risk":
+        return {}
+    metrics = training.get("metrics", TrainingConfig.model_fields["metrics"].default)
+    validated = data.get("valid_source") or str(data.get("hold_out", 0)) != "0"
+    return {"criterion": metrics[0]} if validated and isinstance(metrics, list | tuple) and metrics else {}
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The same run with paths that stay true wherever its config is read again."""
+    data, training = config.data, config.training
+    absolute: dict[str, Any] = {
+        name: tuple(str(Path(path).absolute()) for path in getattr(data, name)) for name in ("source", "target")
+    }
+    for name in ("valid_source", "valid_target"):
+        path = getattr(data, name)
+        absolute[name] = None if path is None else str(Path(path).absolute())
+    changes: dict[str, Any] = {"data": data.model_copy(update=absolute)}
+    if training.start is not None:
+        changes["training"] = training.model_copy(update={"start": str(Path(training.start).absolute())})
+    return config.model_copy(update=changes)
 
 
 def check_complete(config: RunConfig) -> None:

@@ -58,6 +58,11 @@ class RunDirectory:
         return self.path / "data.json"
 
     @property
+    def start(self) -> Path:
+        """Which model the run started from, if it did not start from scratch."""
+        return self.path / "start.json"
+
+    @property
     def curves(self) -> Path:
         """The metrics as a picture."""
         return self.path / "results.png"

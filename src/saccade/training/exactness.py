@@ -14,7 +14,7 @@ from saccade.errors import SaccadeError
 from saccade.training.config import RunConfig, TrainingConfig
 from saccade.version import __version__
 
-KEPT = ("seed", "accumulate", "metrics", "criterion")
+KEPT = ("seed", "start", "objective", "risk", "accumulate", "metrics", "criterion")
 """Settings of the training that a run keeps for life: with others its figures would not belong together."""
 
 FREE = ("max_minutes", "keep_checkpoints", "average_last", "patience", "samples", "threads", "device")

@@ -39,8 +39,9 @@ from saccade.training.machine import (
     existing_parent,
     prepare_machine,
 )
-from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.objectives.factory import make_objective
 from saccade.training.run import check
+from saccade.training.start import Start, load_start, put_start, start_folder
 
 SHOWN = 5  # faults of one kind shown of each file
 SAMPLE = 1_000_000  # pairs that the quantiles of the lengths are taken from
@@ -59,13 +60,14 @@ def inspect(
     """Look at all of a run that can be looked at before it starts; `config` is complete but for its output."""
     inspector = Inspector(config, listener)
     device = inspector.settings()
+    start = inspector.start()
     sound = inspector.texts(test_source, test_target)
-    data = inspector.load() if sound else None
+    data = inspector.load() if sound and (start is not None or config.training.start is None) else None
     if data is not None:
         inspector.vocabulary(data)
         order = inspector.batches(data)
         if with_model and device is not None:
-            inspector.model(data, order, device)
+            inspector.model(data, order, device, start)
     return inspector.finish()
 
 
@@ -99,6 +101,16 @@ class Inspector:
                 self.refuse(SaccadeError(what, where=str(output), do="choose another --output"))
         try:
             return check(self.config)
+        except SaccadeError as error:
+            self.refuse(error)
+            return None
+
+    def start(self) -> Start | None:
+        """The model to start from, verified, if the settings name one."""
+        if self.config.training.start is None:
+            return None
+        try:
+            return load_start(self.config.training.start, self.config.choice())
         except SaccadeError as error:
             self.refuse(error)
             return None
@@ -174,7 +186,8 @@ class Inspector:
     def load(self) -> Data | None:
         """The tokens of the data, as training will have them."""
         try:
-            return load_data(self.config.data, self.listener)
+            start = self.config.training.start
+            return load_data(self.config.data, self.listener, tokenizers_folder=start_folder(start) if start else None)
         except SaccadeError as error:
             self.refuse(error)
             return None
@@ -205,7 +218,7 @@ class Inspector:
         self.found.update(batches=order.batches_an_epoch, padding=order.padding)
         return order
 
-    def model(self, data: Data, order: Order, device: torch.device) -> None:
+    def model(self, data: Data, order: Order, device: torch.device, start: Start | None) -> None:
         """Build the model, run its longest batch, and reckon what the run will need."""
         training = self.config.training
         prepare_machine(training)
@@ -214,13 +227,14 @@ class Inspector:
         try:
             torch.manual_seed(training.seed)
             model = choice.build(sizes).to(device)
+            put_start(model, start, choice)
             check_lengths(model, data)
             parameters = sum(parameter.numel() for parameter in model.parameters())
             self.found["model"] = f"{choice.family}, {parameters:,} parameters, on {device}"
             self.disk(disk_needed(model, training))
             found = forecast(
                 model,
-                Likelihood(training.label_smoothing),
+                make_objective(training, choice, data.tokenizers.target, rehearsed=True),
                 data.train.statistics,
                 batch_tokens=self.config.data.batch_tokens,
                 accumulate=training.accumulate,

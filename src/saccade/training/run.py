@@ -24,7 +24,7 @@ from saccade.folder import damaged, json_text, read_json, replace_file, verify, 
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
 from saccade.models.registry import Choice
-from saccade.training.config import RunConfig, check_complete, run_config
+from saccade.training.config import RunConfig, check_complete, run_config, with_absolute_paths
 from saccade.training.data import check_lengths, fit_length_limit, load_data
 from saccade.training.directory import RunDirectory, create, remove, rewrite_config
 from saccade.training.exactness import arithmetic, check_resumable, environment_changes, shaping_changes
@@ -35,11 +35,13 @@ from saccade.training.limits import last_epoch, planned_updates
 from saccade.training.lock import run_lock
 from saccade.training.loop import Loop, NotFiniteError
 from saccade.training.machine import autocast_for, check_disk, choose_precision, disk_needed, prepare_machine
+from saccade.training.objectives.factory import make_objective
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizer import expect_optimizer, make_optimizer
 from saccade.training.saving import Saver
 from saccade.training.schedule import learning_rate, paper_peak
 from saccade.training.selection import Selection
+from saccade.training.start import Start, find_start, put_start, start_folder
 from saccade.training.state import State, Whole, checkpoints, load_checkpoint, newest_whole, set_aside, step_of
 from saccade.training.tracking import RunTracker, SilentTracker, Tracker, person_time
 from saccade.training.validation import Validation
@@ -59,8 +61,8 @@ class RunResult:
 
 
 def train(config: RunConfig) -> RunResult:
-    """Train a model from scratch into a new run directory."""
-    config = with_absolute_paths(run_config(config.model_dump(), where="config"))
+    """Train a model, from scratch or from another one's weights, into a new run directory."""
+    config = with_absolute_paths(run_config(config.model_dump(exclude_unset=True), where="config"))
     device = check(config)
     prepare_machine(config.training)
     group = join(device)
@@ -76,8 +78,9 @@ def resume(path: Path, overrides: dict[str, Any] | None = None) -> RunResult:
     if not directory.config.is_file():
         raise SaccadeError("is no run directory", where=str(path), do="name the --output of an earlier run")
     saved = read_yaml(directory.config)
-    before = run_config(saved, where=str(directory.config))
-    config = with_absolute_paths(run_config(merge(saved, overrides or {}), where=str(directory.config)))
+    before = run_config(saved, where=str(directory.config), saved=True)
+    changed = merge(saved, overrides or {})
+    config = with_absolute_paths(run_config(changed, where=str(directory.config), saved=True))
     check_resumable(before, config)
     config = config.model_copy(update={"output": str(path)})
     device = check(config)
@@ -97,18 +100,6 @@ def resume(path: Path, overrides: dict[str, Any] | None = None) -> RunResult:
 def lock(directory: RunDirectory, group: Group) -> contextlib.AbstractContextManager[None]:
     """The first process holds the run for all of its group."""
     return run_lock(directory.path) if group.rank == 0 else contextlib.nullcontext()
-
-
-def with_absolute_paths(config: RunConfig) -> RunConfig:
-    """The same run with data paths that stay true wherever its config is read again."""
-    data = config.data
-    absolute: dict[str, Any] = {
-        name: tuple(str(Path(path).absolute()) for path in getattr(data, name)) for name in ("source", "target")
-    }
-    for name in ("valid_source", "valid_target"):
-        path = getattr(data, name)
-        absolute[name] = None if path is None else str(Path(path).absolute())
-    return config.model_copy(update={"data": data.model_copy(update=absolute)})
 
 
 def check(config: RunConfig) -> torch.device:
@@ -191,14 +182,21 @@ class Run:
         expect_optimizer()
         for words in self.changes:
             self.tracker.say(f"changed: {words}: from here on this is not the run that it would have been")
-        self.load_data()
         self.choice: Choice = self.config.choice()
+        start = None if self.resumed else self.find_start()  # refused before anything is made of the data
+        self.load_data()
         torch.manual_seed(self.training.seed)
         sizes = vocabulary_sizes(self.data.tokenizers)
         self.model: Any = self.choice.build(sizes).to(self.device)
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.tracker.say(f"model: {self.choice.family}, {parameters:,} parameters, on {self.device}")
-        self.objective = Likelihood(self.training.label_smoothing)
+        for line in put_start(self.model, start, self.choice):
+            self.tracker.say(line)
+        target = self.data.tokenizers.target
+        self.objective = make_objective(self.training, self.choice, target)
+        rehearsed = make_objective(self.training, self.choice, target, rehearsed=True)
+        if isinstance(self.tracker, RunTracker):
+            self.tracker.columns[4:4] = [name for name in self.objective.metrics if name not in self.tracker.columns]
         optimizer = make_optimizer(self.model.parameters(), self.training)
         order = Order.of(self.data.train, self.config.data, self.training.seed)
         self.tracker.say(f"batches: {order.batches_an_epoch:,} an epoch, {order.padding:.1%} padding")
@@ -209,12 +207,12 @@ class Run:
         autocast = autocast_for(self.device, self.precision)
         expected = forecast(
             self.model,
-            self.objective,
+            rehearsed,
             self.data.train.statistics,
             batch_tokens=self.config.data.batch_tokens,
             accumulate=self.training.accumulate,
             device=self.device,
-            symbols=self.data.tokenizers.target.symbols,
+            symbols=target.symbols,
             sizes=sizes,
             batches_an_epoch=order.batches_an_epoch,
             total_steps=self.total_steps,
@@ -232,7 +230,7 @@ class Run:
             self.objective,
             optimizer,
             order,
-            symbols=self.data.tokenizers.target.symbols,
+            symbols=target.symbols,
             rate=partial(
                 learning_rate,
                 schedule=self.training.schedule,
@@ -249,25 +247,32 @@ class Run:
         )
         first = next(order.rest_of_epoch(Place()))
         batch = collate(self.data.train, first.rows[:COUNTED], self.loop.symbols).to(self.device)
-        self.flop_rate = FlopRate.measure(self.model, self.objective, batch)
-        logs = (self.directory.metrics, self.directory.timing)
+        self.flop_rate = FlopRate.measure(self.model, rehearsed, batch)
         self.saver = Saver(
             self.directory.checkpoints,
             keep=self.training.keep_checkpoints,
             every=self.training.checkpoint_every,
-            logs=logs,
+            logs=(self.directory.metrics, self.directory.timing),
         )
         translator = Translator(self.model, self.data.tokenizers, decoding, self.device)
+        judge = Likelihood(self.training.label_smoothing)  # whatever the model is trained with
         self.selection = Selection(
-            self.directory, self.config, self.choice, translator, self.objective, self.data.valid, self.tracker
+            self.directory, self.config, self.choice, translator, judge, self.data.valid, self.tracker
         )
         if self.resumed:
             self.restore()
+
+    def find_start(self) -> Start | None:
+        """The model to start from, if the settings name one; its digest is noted, for a run that must begin again."""
+        note = self.directory.start if self.group.rank == 0 else None
+        return find_start(self.training.start, self.choice, note) if self.training.start else None
 
     def load_data(self) -> None:
         """Read or find the data; a resumed run refuses other data than it began with."""
         places = self.directory
         kept = places.tokenizers if self.resumed and places.tokenizers.exists() else None
+        if kept is None and self.training.start is not None:
+            kept = start_folder(self.training.start)
         if kept is not None:
             verify(kept)
         self.data = load_data(self.config.data, self.tracker, tokenizers_folder=kept, group=self.group)
@@ -306,6 +311,8 @@ class Run:
         if step == 0:
             self.tracker.say("there is no checkpoint yet: the run begins again")
             self.tracker.rewind(0, {})
+            for line in put_start(self.model, self.find_start(), self.choice):
+                self.tracker.say(line)
             return
         path = self.directory.checkpoints / f"step-{step}"
         state = load_checkpoint(path, self.model, self.loop.optimizer)

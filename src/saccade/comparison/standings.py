@@ -1,0 +1,190 @@
+"""The figures of the table: each model's scores, by length too, and its differences from a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from saccade.comparison.entries import Entry
+from saccade.comparison.request import Request
+from saccade.comparison.result import Result, outputs_path, read_result, run_path
+from saccade.data.files import read_lines
+from saccade.errors import SaccadeError
+from saccade.evaluation.bootstrap import Comparison, Interval, interval, paired_bootstrap
+from saccade.evaluation.curves import points_of
+from saccade.evaluation.length_buckets import FEWEST, LONG, Bucket, length_buckets, long_rows
+from saccade.evaluation.scores import bleu, chrf
+from saccade.models.family import Costs
+from saccade.models.registry import load_family
+from saccade.training.directory import RunDirectory
+from saccade.training.tracking import read_rows
+
+BASELINE = "seq2seq"  # the family without attention, if it takes part
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Validation BLEU against minutes of training."""
+
+    minutes: list[float]
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model; without scores if it failed."""
+
+    entry: Entry
+    costs: Costs
+    result: Result
+    bleu: Interval | None = None
+    chrf: float | None = None
+    by_length: tuple[Interval, ...] = ()  # one a bucket
+    curve: Curve | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One model against the baseline, on long sentences."""
+
+    name: str
+    found: Comparison
+
+
+@dataclass(frozen=True)
+class Standings:
+    """The whole comparison."""
+
+    rows: tuple[Row, ...]
+    buckets: tuple[Bucket, ...]
+    sentences: int
+    long_sentences: int
+    baseline: str | None
+    differences: tuple[Difference, ...]
+    signatures: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def standings_of(request: Request) -> Standings:
+    """Score what the models of a comparison wrote."""
+    sources, references = request.sources(), request.references()
+    buckets = length_buckets(sources)
+    rows: list[Row] = []
+    outputs: dict[str, list[str]] = {}
+    signatures: list[str] = []
+    for entry in request.entries:
+        result = read_result(request.output, entry.name) or Result(entry.name, "failed", reason="never began")
+        costs = load_family(entry.family).costs
+        if result.status != "done":
+            rows.append(Row(entry, costs, result))
+            continue
+        texts = read_outputs(request.output, entry.name, len(sources))
+        outputs[entry.name] = texts
+        found = chrf(texts, references)
+        signatures = [f"{one.name} {one.signature}" for one in (bleu(texts, references), found)]
+        parts = [
+            interval("bleu", [texts[row] for row in bucket.rows], [references[row] for row in bucket.rows])
+            for bucket in buckets
+        ]
+        curve = curve_of(run_path(request.output, entry.name))
+        total = interval("bleu", texts, references)
+        rows.append(Row(entry, costs, result, total, found.value, tuple(parts), curve))
+    check_same_data(rows)
+    far = long_rows(sources)
+    baseline = find_baseline(rows)
+    differences: list[Difference] = []
+    if far and baseline is not None:
+        answers = [references[row] for row in far]
+        chosen = {name: [texts[row] for row in far] for name, texts in outputs.items()}
+        differences = [
+            Difference(name, paired_bootstrap("bleu", chosen[baseline], texts, answers))
+            for name, texts in chosen.items()
+            if name != baseline
+        ]
+    return Standings(
+        rows=tuple(rows),
+        buckets=tuple(buckets),
+        sentences=len(sources),
+        long_sentences=len(far),
+        baseline=baseline,
+        differences=tuple(differences),
+        signatures=tuple(signatures),
+        notes=tuple(notes_on(rows, buckets, len(far))),
+    )
+
+
+def read_outputs(output: Path, name: str, expected: int) -> list[str]:
+    """The translations of a model."""
+    path = outputs_path(output, name)
+    texts = list(read_lines(path))
+    if len(texts) != expected:
+        raise SaccadeError(
+            f"has {len(texts):,} lines for {expected:,} sentences",
+            where=str(path),
+            do=f"remove results/{name}.json beside it, and run the same command again",
+        )
+    return texts
+
+
+def find_baseline(rows: Sequence[Row]) -> str | None:
+    """The first model without attention, or else the one with the lowest score; nobody if it would be alone."""
+    scored = [(row.bleu.value, row) for row in rows if row.bleu is not None]
+    if len(scored) < 2:
+        return None
+    plain = [row.entry.name for _, row in scored if row.entry.family == BASELINE]
+    return plain[0] if plain else min(scored, key=lambda one: one[0])[1].entry.name
+
+
+def check_same_data(rows: Sequence[Row]) -> None:
+    """Refuse a table of models that asked for the same tokens and did not get them."""
+    digests: dict[str, tuple[str, str]] = {}
+    for row in rows:
+        if row.result.trained is None or row.result.config is None:
+            continue
+        asked = {name: value for name, value in row.result.config["data"].items() if name not in ("cache", "workers")}
+        first, digest = digests.setdefault(repr(sorted(asked.items())), (row.entry.name, row.result.trained.data))
+        if digest != row.result.trained.data:
+            raise SaccadeError(
+                f"{first} and {row.entry.name} were not trained on the same data",
+                do="restore the files, and compare with another --output",
+            )
+
+
+def curve_of(run: Path) -> Curve | None:
+    """Validation BLEU of a run by the minutes that had passed, if it has both."""
+    directory = RunDirectory(run)
+    if not (directory.metrics.exists() and directory.timing.exists()):
+        return None
+    scores = points_of(read_rows(directory.metrics), "valid_bleu")
+    clock = points_of(read_rows(directory.timing), "seconds")
+    if not scores.steps or not clock.steps:
+        return None
+    steps, seconds = [0.0, *clock.steps], [0.0, *clock.values]
+    minutes = [float(np.interp(step, steps, seconds)) / 60 for step in scores.steps]
+    return Curve(minutes, scores.values)
+
+
+def notes_on(rows: Sequence[Row], buckets: Sequence[Bucket], long_sentences: int) -> list[str]:
+    """What a reader of the table must know."""
+    notes: list[str] = []
+    for row in rows:
+        name, result = row.entry.name, row.result
+        if result.status == "failed":
+            notes.append(f"{name} failed: {result.reason}")
+        if result.trained and result.plan and result.trained.updates < result.plan.updates:
+            notes.append(
+                f"{name} ended after {result.trained.updates:,} of {result.plan.updates:,} planned updates, before its "
+                "learning rate had come down"
+            )
+    without = [row.entry.name for row in rows if not row.entry.attends]
+    if without:
+        notes.append(f"no cross-attention, so no alignment: {', '.join(without)}")
+    small = [f"{bucket} words: {len(bucket.rows)}" for bucket in buckets if len(bucket.rows) < FEWEST]
+    if small:
+        notes.append(f"few sentences, so little is certain there: {', '.join(small)}")
+    if not long_sentences:
+        notes.append(f"no test sentence has more than {LONG} words, so there are no differences on long ones")
+    return notes

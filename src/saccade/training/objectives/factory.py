@@ -1,0 +1,41 @@
+"""From the settings of a run to what it minimises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from saccade.data.tokenizer import Tokenizer
+from saccade.models.registry import Choice
+from saccade.training.config import RewardUnit, TrainingConfig
+from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.objectives.minimum_risk import MinimumRisk, rehearse
+from saccade.training.objectives.objective import Objective
+
+
+def make_objective(
+    training: TrainingConfig, choice: Choice, target: Tokenizer, *, rehearsed: bool = False
+) -> Objective:
+    """What the settings ask for; `rehearsed` costs the same but writes outputs that do not depend on the weights."""
+    likelihood = make_likelihood(training, choice)
+    if training.objective == "likelihood":
+        return likelihood
+    return MinimumRisk(
+        training.risk,
+        likelihood,
+        reward_words(target, training.risk.unit),
+        vocabulary=target.size,
+        symbols=target.symbols,
+        draw=rehearse if rehearsed else None,
+    )
+
+
+def make_likelihood(training: TrainingConfig, choice: Choice) -> Likelihood:
+    """The likelihood, with the sums that this model reports."""
+    return Likelihood(training.label_smoothing, auxiliary=choice.config.auxiliary)
+
+
+def reward_words(tokenizer: Tokenizer, unit: RewardUnit) -> Callable[[Sequence[int]], list[str]]:
+    """From ids to what a reward counts: the words of the text, or the tokens."""
+    if unit == "token":
+        return lambda ids: [str(token) for token in ids]
+    return lambda ids: tokenizer.decode(ids).split()

@@ -1,0 +1,57 @@
+"""A comparison of two small Transformers on sentences that anybody can make."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from saccade.comparison.budget import read_budget
+from saccade.comparison.entries import find_entries
+from saccade.comparison.request import Request
+from saccade.comparison.worker import read_job, run_phase
+
+ENGLISH = {"one": "eins", "two": "zwei", "three": "drei", "red": "rot", "green": "grün", "cat": "Katze", "dog": "Hund"}
+TINY = {"width": 8, "heads": 2, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1}
+
+
+def write_corpus(folder: Path) -> None:
+    """Sentences of 2 to 26 words, translated word by word, for training, validation and test."""
+    generator = random.Random(1)
+    for part, count in (("train", 120), ("valid", 6), ("test", 40)):
+        lines = [generator.choices(sorted(ENGLISH), k=generator.randint(2, 26)) for _ in range(count)]
+        source = "".join(" ".join(line) + "\n" for line in lines)
+        target = "".join(" ".join(ENGLISH[word] for word in line) + "\n" for line in lines)
+        (folder / f"{part}.en").write_text(source, encoding="utf-8")
+        (folder / f"{part}.de").write_text(target, encoding="utf-8")
+
+
+def request_of(corpus: Path, output: Path, models: str = "transformer,transformer-small", **changes: Any) -> Request:
+    """The comparison of these models with a budget of a few updates."""
+    settings = {
+        "model": TINY,
+        "data": {
+            "source": [str(corpus / "train.en")],
+            "target": [str(corpus / "train.de")],
+            "valid_source": str(corpus / "valid.en"),
+            "valid_target": str(corpus / "valid.de"),
+            "tokenizer": "word",
+            "batch_tokens": 512,
+        },
+        "training": {"valid_sentences": 2},
+        "decoding": {"beam": 2},
+    }
+    values: dict[str, Any] = {
+        "entries": tuple(find_entries(models.split(","))),
+        "settings": settings,
+        "budget": read_budget("3ktok"),
+        "test_source": corpus / "test.en",
+        "test_references": (corpus / "test.de",),
+        "output": output,
+    }
+    return Request(**{**values, **changes})
+
+
+def in_this_process(phase: str, job: Path) -> int:
+    """A phase without the seconds that a new process takes."""
+    return run_phase(phase, read_job(job))

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from small_comparison import in_this_process, request_of, write_corpus
+
+from saccade.comparison import compare as comparing
+from saccade.comparison.budget import read_budget
+from saccade.comparison.compare import Outcome, compare, death, run_process
+from saccade.comparison.planning import plan
+from saccade.comparison.result import outputs_path, read_result, result_path, run_path
+from saccade.comparison.worker import Job, read_job, write_job
+from saccade.config import merge, read_yaml
+from saccade.errors import SaccadeError, UsageError
+from saccade.evaluation.scores import bleu
+from saccade.training import tracking
+from saccade.training.tracking import RunTracker
+
+COMMAND = "saccade compare --sentence 'a <b> & c'"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """One thread is enough for models of this size, and nobody looks at the curves of a run."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracking, "plot_curves", lambda rows, path: None)
+        patch.setattr(tracking, "tensorboard_writer", lambda path, first_step: False)
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For comparisons that are not looked at."""
+    monkeypatch.setattr(comparing, "draw_pictures", lambda found, output: [])
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("words")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("comparison") / "out"
+
+
+@pytest.fixture(scope="module")
+def outcome(corpus: Path, output: Path) -> Outcome:
+    return compare(request_of(corpus, output), COMMAND, in_this_process)
+
+
+def test_every_model_trains_as_planned_and_is_scored(outcome: Outcome, corpus: Path, output: Path) -> None:
+    assert outcome.standings is not None
+    assert not outcome.failed
+    references = [[line] for line in (corpus / "test.de").read_text(encoding="utf-8").splitlines()]
+    for row in outcome.standings.rows:
+        config = read_yaml(run_path(output, row.entry.name) / "config.yaml")
+        trained = row.result.trained
+        assert trained is not None
+        assert row.result.plan is not None
+        assert config["training"]["max_steps"] == trained.updates == row.result.plan.updates
+        assert config["training"]["schedule"] == "linear"
+        assert abs(trained.target_tokens - 3000) < 2 * row.result.plan.tokens_an_update
+        assert trained.flops > 0
+        assert row.result.peak_memory > 10**7
+        outputs = outputs_path(output, row.entry.name).read_text(encoding="utf-8").splitlines()
+        assert row.bleu is not None
+        assert row.bleu.value == pytest.approx(bleu(outputs, references).value)
+        assert len(row.by_length) == len(outcome.standings.buckets)
+        assert row.result.decoded is not None
+        assert row.result.decoded.sentences == 40
+    assert {row.result.parameters for row in outcome.standings.rows} > {0} or outcome.standings.rows[
+        0
+    ].result.parameters
+    assert outcome.standings.baseline in ("transformer", "transformer-small")
+    assert len(outcome.standings.differences) == 1
+    assert outcome.standings.differences[0].name != outcome.standings.baseline
+
+
+def test_the_report_is_whole(outcome: Outcome, output: Path) -> None:
+    page = ElementTree.fromstring((output / "compare.html").read_text(encoding="utf-8").removeprefix("<!DOCTYPE html>"))
+    sources = [image.attrib["src"] for image in page.iter("img")]
+    assert len(sources) == 3
+    assert all(source.startswith("data:image/png;base64,iVBOR") for source in sources)
+    assert [pre.text for pre in page.iter("pre")] == [COMMAND]
+    assert "transformer-small" in {cell.text for cell in page.iter("td")}
+    assert not [tag for tag in ("script", "link", "iframe") if list(page.iter(tag))]
+    markdown = (output / "compare.md").read_text(encoding="utf-8")
+    assert f"    {COMMAND}\n" in markdown
+    assert "(by-length.png)" in markdown
+    for picture in ("by-length.png", "by-minutes.png", "alignments.png"):
+        assert (output / picture).read_bytes().startswith(b"\x89PNG")
+    with (output / "compare.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["preset"] for row in rows] == ["transformer-tiny", "transformer-small"]
+    assert float(rows[0]["bleu_low"]) <= float(rows[0]["bleu_high"])
+    kept = json.loads((output / "compare.json").read_text(encoding="utf-8"))
+    assert kept["rows"][0]["bleu"] == pytest.approx(float(rows[0]["bleu"]))
+    for name in ("compare.html", "compare.md", "compare.csv"):
+        assert str(output.parent) not in (output / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_what_is_done_is_not_done_again(outcome: Outcome, corpus: Path, output: Path) -> None:
+    def refuse(phase: str, job: Path) -> int:
+        raise AssertionError(f"{phase} of {job}")
+
+    before = (output / "compare.csv").read_bytes()
+    again = compare(request_of(corpus, output), COMMAND, refuse)
+    assert (output / "compare.csv").read_bytes() == before
+    assert again.standings == outcome.standings
+    alone = compare(request_of(corpus, output, "transformer-small"), COMMAND, refuse)
+    assert alone.standings is not None
+    assert alone.standings.baseline is None
+    compare(request_of(corpus, output), COMMAND, refuse)
+
+
+def test_other_settings_are_refused(outcome: Outcome, corpus: Path, output: Path, tmp_path: Path) -> None:
+    request = request_of(corpus, output)
+    changed = replace(request, settings=merge(request.settings, {"training": {"seed": 2}}))
+    with pytest.raises(SaccadeError, match=r"training\.seed None -> 2"):
+        compare(changed, COMMAND, in_this_process)
+    (tmp_path / "test.de").write_text((corpus / "test.de").read_text(encoding="utf-8").upper(), encoding="utf-8")
+    with pytest.raises(SaccadeError, match="the files of --test-reference are not the same"):
+        compare(replace(request, test_references=(tmp_path / "test.de",)), COMMAND, in_this_process)
+    with pytest.raises(SaccadeError, match="holds no comparison"):
+        compare(replace(request, output=tmp_path), COMMAND, in_this_process)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_an_interrupted_model_goes_on_exactly(
+    outcome: Outcome, corpus: Path, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = RunTracker.update
+
+    def interrupt(self: RunTracker, one: object, progress: object, share: object) -> None:
+        update(self, one, progress, share)  # type: ignore[arg-type]
+        if one.step == 3:  # type: ignore[attr-defined]
+            os.kill(os.getpid(), signal.SIGINT)
+
+    other = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(RunTracker, "update", interrupt)
+        stopped = compare(request_of(corpus, other), COMMAND, in_this_process)
+    assert stopped.interrupted == 130
+    assert stopped.standings is None
+    found = read_result(other, "transformer")
+    assert found is not None
+    assert found.trained is None
+    assert not result_path(other, "transformer-small").exists()
+    compare(request_of(corpus, other, "transformer"), COMMAND, in_this_process)
+    weights = Path("model-last") / "model.safetensors"
+    for path in ("outputs/transformer.txt", f"runs/transformer/{weights}", "runs/transformer/metrics.csv"):
+        assert (other / path).read_bytes() == (output / path).read_bytes()
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_model_that_fails_does_not_stop_the_others(outcome: Outcome, corpus: Path, tmp_path: Path) -> None:
+    def start(phase: str, job: Path) -> int:
+        if phase == "train" and job.name == "transformer.json":
+            return -signal.SIGKILL
+        return in_this_process(phase, job)
+
+    found = compare(request_of(corpus, tmp_path / "out", "transformer,transformer-small"), COMMAND, start)
+    assert found.failed
+    assert found.standings is not None
+    assert [row.bleu is None for row in found.standings.rows] == [True, False]
+    assert any("transformer failed: its process was killed" in note for note in found.standings.notes)
+    assert "failed" in (tmp_path / "out" / "compare.md").read_text(encoding="utf-8")
+    # A second try does what is left.
+    found = compare(request_of(corpus, tmp_path / "out"), COMMAND, in_this_process)
+    assert not found.failed
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_fault_becomes_the_reason(corpus: Path, tmp_path: Path) -> None:
+    request = request_of(corpus, tmp_path / "out", "transformer")
+    longest = {"model": {"positions": "learned", "max_positions": 3}}
+    found = compare(replace(request, settings=merge(request.settings, longest)), COMMAND, in_this_process)
+    assert found.failed
+    assert found.standings is not None
+    reason = found.standings.rows[0].result.reason
+    assert reason is not None
+    assert "3 positions" in reason
+
+
+def test_unequal_references_are_refused_before_anything_is_made(corpus: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short.de"
+    short.write_text("eins\n", encoding="utf-8")
+    with pytest.raises(SaccadeError, match="has 1 lines, but 40 are expected"):
+        compare(request_of(corpus, tmp_path / "out", test_references=(short,)), COMMAND, in_this_process)
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_words_need_an_attention_to_be_replaced(corpus: Path, tmp_path: Path) -> None:
+    request = request_of(corpus, tmp_path / "out")
+    lexicon = merge(request.settings, {"decoding": {"replace_unknown": "lexicon"}})
+    with pytest.raises(UsageError, match="without a lexicon"):
+        compare(replace(request, settings=lexicon), COMMAND, in_this_process)
+
+
+def test_a_signal_reaches_the_worker_and_is_waited_for(tmp_path: Path) -> None:
+    ready, saved = tmp_path / "ready", tmp_path / "saved"
+    program = (
+        "import pathlib, signal, sys, time\n"
+        "def leave(*_):\n"
+        f"    pathlib.Path({str(saved)!r}).touch(); sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        "time.sleep(30)\n"
+    )
+
+    def interrupt() -> None:
+        while not ready.exists():
+            threading.Event().wait(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert run_process([sys.executable, "-c", program]) == 130
+    thread.join()
+    assert saved.exists()
+
+
+def test_a_trial_decides_how_many_updates_fill_the_minutes(corpus: Path, tmp_path: Path) -> None:
+    request = request_of(corpus, tmp_path / "out", "transformer", budget=read_budget("30s"))
+    job = Job(
+        request.entries[0], dict(request.settings), request.budget, str(request.test_source), str(request.output), None
+    )
+    write_job(tmp_path / "job.json", job)
+    assert read_job(tmp_path / "job.json") == job
+    assert in_this_process("plan", tmp_path / "job.json") == 0
+    found = read_result(request.output, "transformer")
+    assert found is not None
+    assert found.status == "planned"
+    assert found.plan is not None
+    assert found.plan.speed is not None
+    assert 0 < found.plan.speed.seconds_an_update < 5
+    assert found.plan.speed.validation_seconds > 0
+    assert found.plan == plan(request.budget, found.plan.tokens_an_update, found.plan.speed)
+    assert found.config is not None
+    assert found.config["training"]["max_steps"] == found.plan.updates
+    assert found.config["training"]["max_minutes"] == 0.5
+    assert found.config["training"]["valid_sentences"] == 2
+    assert not run_path(request.output, "transformer").exists()
+
+
+def test_exit_codes_in_words() -> None:
+    assert "memory" in death(-9)
+    assert death(-11) == "its process was ended by signal 11"
+    assert death(3) == "its process left with exit code 3"

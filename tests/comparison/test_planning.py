@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from saccade.comparison.budget import Budget
+from saccade.comparison.planning import Speed, plan, planned_settings
+from saccade.training.config import run_config
+
+
+def test_tokens_are_divided_by_those_of_an_update() -> None:
+    found = plan(Budget(tokens=10_000), tokens_an_update=300.0)
+    assert (found.updates, found.validations) == (33, 6)
+    assert plan(Budget(tokens=10), 300.0).updates == 1
+
+
+def test_minutes_leave_room_for_validation_and_a_slower_hour() -> None:
+    # 92 % of 600 s are 552 s; 6 validations of 5 s leave 522 s; at 0.25 s an update these are 2,088.
+    assert plan(Budget(minutes=10), 3000.0, Speed(0.25, 5.0)).updates == 2088
+
+
+def test_slow_validations_become_fewer() -> None:
+    # 15 % of 600 s are 90 s: two validations of 40 s, and 552 - 80 = 472 s of updates.
+    found = plan(Budget(minutes=10), 3000.0, Speed(1.0, 40.0))
+    assert (found.validations, found.updates) == (2, 472)
+    found = plan(Budget(minutes=1), 3000.0, Speed(100.0, 1000.0))
+    assert (found.validations, found.updates) == (1, 1)
+
+
+def test_settings_of_a_plan() -> None:
+    family = run_config({"model": {"preset": "transformer-tiny"}, "training": {"learning_rate": 3e-3}}, where="test")
+    budget = Budget(minutes=10)
+    training = planned_settings(plan(budget, 3000.0, Speed(0.25, 5.0)), budget, family)["training"]
+    assert training["max_steps"] == 2088
+    assert training["max_minutes"] == 10
+    assert training["schedule"] == "linear"
+    assert training["warmup_steps"] == 208
+    assert training["checkpoint_every"] == 83
+    assert training["validate_every"] == 348
+    assert training["average_last"] <= training["keep_checkpoints"]
+    assert training["learning_rate"] == 3e-3
+    long = planned_settings(plan(Budget(minutes=600), 3000.0, Speed(0.25, 5.0)), Budget(minutes=600), family)
+    assert long["training"]["warmup_steps"] == 500
+
+
+def test_the_peak_of_the_paper_does_not_rise_with_a_shorter_warm_up() -> None:
+    settings = {"model": {"preset": "transformer-tiny"}, "training": {"learning_rate": None, "warmup_steps": 1000}}
+    family = run_config(settings, where="test")
+    found = planned_settings(plan(Budget(tokens=3000), 300.0), Budget(tokens=3000), family)["training"]
+    assert found["warmup_steps"] == 1
+    assert found["learning_rate"] == pytest.approx((128 * 1000) ** -0.5)

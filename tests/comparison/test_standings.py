@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from saccade.cli.table import table
+from saccade.comparison.entries import Entry
+from saccade.comparison.planning import Plan
+from saccade.comparison.result import Decoded, Result, Trained
+from saccade.comparison.standings import Row, Standings, check_same_data, curve_of, find_baseline, notes_on
+from saccade.comparison.tables import csv_text, fitting, tables_of
+from saccade.comparison.worker import chosen_sentence
+from saccade.errors import SaccadeError
+from saccade.evaluation.bootstrap import Interval
+from saccade.evaluation.length_buckets import Bucket
+from saccade.models.family import Costs
+
+BUCKETS = tuple(Bucket(low, low + 9, tuple(range(100 * low, 100 * low + 40))) for low in range(1, 72, 10))
+
+
+def row(name: str, score: float | None, *, family: str = "transformer", updates: int = 100, data: str = "a") -> Row:
+    entry = Entry(name, family, f"{name}-tiny")
+    trained = Trained(updates, 600.0, 3_000_000, 5012.3, 1.25e15, data)
+    result = Result(
+        name,
+        "failed" if score is None else "done",
+        {"data": {"vocabulary": 8000, "cache": name}, "decoding": {"beam": 5}},
+        Plan(100, 6, 3000.0),
+        2_349_568,
+        1_250_000_000,
+        trained,
+        Decoded(20.0, 1000, 14_000),
+        reason="out of memory" if score is None else None,
+    )
+    if score is None:
+        return Row(entry, Costs("O(n^2 d)", "O(1)", "O(1)"), result)
+    interval = Interval(score, score - 1, score + 1)
+    return Row(entry, Costs("O(n d^2)", "O(n)", "O(n)"), result, interval, 55.0, (interval,) * len(BUCKETS))
+
+
+def test_the_baseline_is_the_model_without_attention_or_the_lowest() -> None:
+    first, second, third = row("a", 30.0), row("b", 20.0), row("c", 25.0, family="seq2seq")
+    assert find_baseline([first, second, third]) == "c"
+    assert find_baseline([first, second]) == "b"
+    assert find_baseline([first, row("b", None)]) is None
+
+
+def test_notes_tell_what_went_otherwise() -> None:
+    notes = notes_on([row("a", 30.0, updates=80), row("b", None)], [Bucket(21, None, (1, 2))], 0)
+    assert notes[0].startswith("a ended after 80 of 100 planned updates")
+    assert notes[1] == "b failed: out of memory"
+    assert "21+ words: 2" in notes[2]
+    assert "no test sentence has more than 20 words" in notes[3]
+
+
+def test_models_on_other_data_are_not_compared() -> None:
+    check_same_data([row("a", 30.0), row("b", 20.0)])
+    with pytest.raises(SaccadeError, match="a and b were not trained on the same data"):
+        check_same_data([row("a", 30.0), row("b", 20.0, data="b")])
+
+
+def test_tables_fit_a_terminal_and_keep_every_column() -> None:
+    rows = (row("transformer-small", 38.25), row("bahdanau", None))
+    found = Standings(rows, BUCKETS, 1000, 0, None, (), (), ())
+    for one in tables_of(found):
+        parts = fitting(one, 120)
+        assert max(len(line) for part in parts for line in table(part.cells).splitlines()) <= 120
+        assert [name for part in parts for name in part.cells[0][1:]] == one.cells[0][1:]
+        assert all(part.cells[0][0] == "model" for part in parts)
+    quality = tables_of(found)[0].cells
+    assert quality[1][2:5] == ["38.25", "[37.25, 39.25]", "55.00"]
+    assert quality[2][2:5] == ["failed", "–", "–"]
+    cost = tables_of(found)[1].cells
+    assert cost[1][1:5] == ["5,012", "700", "50.0", "1.25 GB"]
+    lines = csv_text(found).splitlines()
+    assert lines[0].startswith("model,family,preset,status,reason,bleu,bleu_low,bleu_high,chrf")
+    assert lines[2].startswith("bahdanau,transformer,bahdanau-tiny,failed,out of memory,,,,")
+
+
+def test_minutes_of_a_validation_lie_between_the_rows_of_the_clock(tmp_path) -> None:
+    assert curve_of(tmp_path) is None
+    (tmp_path / "metrics.csv").write_text("step,valid_bleu\n10,\n15,4.5\n20,\n40,9\n", encoding="utf-8")
+    (tmp_path / "timing.csv").write_text("step,seconds\n10,60\n20,120\n40,300\n", encoding="utf-8")
+    found = curve_of(tmp_path)
+    assert found is not None
+    assert found.minutes == pytest.approx([1.5, 5.0])
+    assert found.values == [4.5, 9.0]
+
+
+def test_the_sentence_to_draw() -> None:
+    def words(count: int) -> str:
+        return " ".join([f"w{count}"] * count)
+
+    assert chosen_sentence([words(3), words(19), words(18), words(12)]) == words(18)
+    assert chosen_sentence(["", words(30), words(8)]) == words(8)
