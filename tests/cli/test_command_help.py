@@ -10,7 +10,10 @@ from command_line import Saccade
 import saccade as package
 from saccade.cli.main import app
 
-VERBS = ("train", "check", "translate", "evaluate", "attention", "average", "models", "info", "verify", "demo")
+VERBS = (
+    *("train", "check", "translate", "evaluate", "compare", "attention", "average", "lexicon"),
+    *("models", "info", "verify", "complexity", "demo"),
+)
 HEAVY = ("torch", "numpy", "tokenizers", "sacrebleu", "matplotlib", "rich")
 
 

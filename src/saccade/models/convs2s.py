@@ -284,7 +284,7 @@ FAMILY = Family(
     MINIATURE,
     Costs("O(k n d^2)", "O(1)", "O(n/k)"),
     recipe={
-        "training": {"learning_rate": 1e-3, "schedule": "inverse-sqrt", "warmup_steps": 500, "label_smoothing": 0.1}
+        "training": {"learning_rate": 2e-3, "schedule": "inverse-sqrt", "warmup_steps": 500, "label_smoothing": 0.1}
     },
     variants=(
         {"separable": True},

@@ -182,7 +182,7 @@ FAMILY = Family(
     Costs("O(n d^2)", "O(n)", "O(n)"),
     recipe={
         "training": {
-            "learning_rate": 1e-3,
+            "learning_rate": 2e-3,
             "schedule": "inverse-sqrt",
             "warmup_steps": 500,
             "clip_norm": 1.0,
