@@ -19,4 +19,8 @@ def test_every_preset_is_listed(saccade: Saccade) -> None:
 def test_parameters_follow_the_vocabulary(saccade: Saccade) -> None:
     small, large = (json.loads(saccade("models", "--json", "--vocabulary", size).out) for size in (1000, 2000))
     for before, after in zip(small["presets"], large["presets"], strict=True):
-        assert after["parameters"] - before["parameters"] == 1000 * before["width"]
+        grown = after["parameters"] - before["parameters"]
+        assert grown > 0
+        assert grown % 1000 == 0
+        if before["family"] == "transformer":  # its one table is as wide as all else
+            assert grown == 1000 * before["width"]

@@ -43,7 +43,7 @@ def run_tracker(directory, monkeypatch, *, terminal: bool) -> str:
         return Console(file=screen, force_terminal=terminal, width=100, highlight=False)
 
     monkeypatch.setattr(tracking, "Console", console)
-    tracker = RunTracker(directory, metrics=["bleu"], log_every=2)
+    tracker = RunTracker(directory, sums=["nll"], metrics=["bleu"], log_every=2)
     progress = Progress()
     for step in range(1, 7):
         progress.step, progress.seconds = step, 10.0 * step
@@ -92,7 +92,7 @@ def test_tensorboard_has_the_same_numbers(directory, monkeypatch):
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint(directory, monkeypatch):
     """Also a row that was torn: only what the checkpoint counted is left, to the byte."""
     run_tracker(directory, monkeypatch, terminal=False)
-    tracker = RunTracker(directory, metrics=["bleu"], log_every=2)
+    tracker = RunTracker(directory, sums=["nll"], metrics=["bleu"], log_every=2)
     positions = tracker.positions()
     before = [path.read_bytes() for path in (directory.metrics, directory.timing)]
     tracker.update(update(8, 1.0), Progress(step=8), None)

@@ -35,7 +35,7 @@ from saccade.training.limits import last_epoch, planned_updates
 from saccade.training.lock import run_lock
 from saccade.training.loop import Loop, NotFiniteError
 from saccade.training.machine import autocast_for, check_disk, choose_precision, disk_needed, prepare_machine
-from saccade.training.objectives.factory import make_objective
+from saccade.training.objectives.factory import make_objective, sums_of_objective
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizer import expect_optimizer, make_optimizer
 from saccade.training.saving import Saver
@@ -124,6 +124,7 @@ class Run:
         changes: Sequence[str] = (),
     ) -> None:
         self.config = config
+        self.choice: Choice = config.choice()
         self.directory = directory
         self.group = group
         self.training = config.training
@@ -134,7 +135,12 @@ class Run:
         self.environment = arithmetic(device, group.size, self.precision)
         self.tracker: Tracker = SilentTracker()
         if group.rank == 0:
-            self.tracker = RunTracker(directory, metrics=self.training.metrics, log_every=self.training.log_every)
+            self.tracker = RunTracker(
+                directory,
+                sums=sums_of_objective(self.training, self.choice),
+                metrics=self.training.metrics,
+                log_every=self.training.log_every,
+            )
 
     def go(self) -> RunResult:
         """Do everything; whatever happens, say where the run lies."""
@@ -182,7 +188,6 @@ class Run:
         expect_optimizer()
         for words in self.changes:
             self.tracker.say(f"changed: {words}: from here on this is not the run that it would have been")
-        self.choice: Choice = self.config.choice()
         start = None if self.resumed else self.find_start()  # refused before anything is made of the data
         self.load_data()
         torch.manual_seed(self.training.seed)
@@ -195,8 +200,6 @@ class Run:
         target = self.data.tokenizers.target
         self.objective = make_objective(self.training, self.choice, target)
         rehearsed = make_objective(self.training, self.choice, target, rehearsed=True)
-        if isinstance(self.tracker, RunTracker):
-            self.tracker.columns[4:4] = [name for name in self.objective.metrics if name not in self.tracker.columns]
         optimizer = make_optimizer(self.model.parameters(), self.training)
         order = Order.of(self.data.train, self.config.data, self.training.seed)
         self.tracker.say(f"batches: {order.batches_an_epoch:,} an epoch, {order.padding:.1%} padding")

@@ -21,7 +21,8 @@ from saccade.training.directory import RunDirectory
 from saccade.training.loop import Progress, Update
 from saccade.training.validation import Validation
 
-COLUMNS = ("step", "epoch", "loss", "nll", "learning_rate", "gradient_norm", "flops")
+PLACE = ("step", "epoch", "loss")  # then the objective's sums,
+PROGRESS = ("learning_rate", "gradient_norm", "flops")  # then this, then the validation
 TIMING = ("step", "seconds", "tokens_per_second")  # apart from the metrics, which no clock may change
 PATIENCE = 10.0  # seconds between two lines about a long task where there is no terminal
 
@@ -87,10 +88,14 @@ class SilentTracker:
 class RunTracker:
     """Writes into the run directory and speaks on stderr."""
 
-    def __init__(self, directory: RunDirectory, *, metrics: Sequence[str], log_every: int) -> None:
+    def __init__(
+        self, directory: RunDirectory, *, sums: Sequence[str], metrics: Sequence[str], log_every: int
+    ) -> None:
+        """`sums` are what the objective reports, `metrics` the scores of a validation."""
         self.directory = directory
         self.log_every = log_every
-        self.columns = [*COLUMNS, "valid_loss", "valid_perplexity", *(f"valid_{name}" for name in metrics)]
+        validation = ("valid_loss", "valid_perplexity", *(f"valid_{name}" for name in metrics))
+        self.columns = (*PLACE, *sums, *PROGRESS, *validation)
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._log: IO[str] = directory.log.open("a", encoding="utf-8")
         self._speed = Speed()

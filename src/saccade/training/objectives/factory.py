@@ -8,7 +8,7 @@ from saccade.data.tokenizer import Tokenizer
 from saccade.models.registry import Choice
 from saccade.training.config import RewardUnit, TrainingConfig
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.objectives.minimum_risk import MinimumRisk, rehearse
+from saccade.training.objectives.minimum_risk import RISK_METRICS, MinimumRisk, rehearse
 from saccade.training.objectives.objective import Objective
 
 
@@ -27,6 +27,12 @@ def make_objective(
         symbols=target.symbols,
         draw=rehearse if rehearsed else None,
     )
+
+
+def sums_of_objective(training: TrainingConfig, choice: Choice) -> tuple[str, ...]:
+    """The names of what the objective of these settings reports."""
+    likelihood = make_likelihood(training, choice).metrics
+    return likelihood if training.objective == "likelihood" else (*RISK_METRICS, *likelihood)
 
 
 def make_likelihood(training: TrainingConfig, choice: Choice) -> Likelihood:

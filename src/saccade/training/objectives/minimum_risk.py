@@ -41,6 +41,7 @@ from saccade.training.config import RiskConfig
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
 
+RISK_METRICS = ("risk", "reward")  # reported before those of the likelihood
 LOGITS = 1 << 25  # held at once while outputs are scored: 128 MB in float32
 
 
@@ -83,7 +84,7 @@ class MinimumRisk:
         self.vocabulary = vocabulary
         self.symbols = symbols
         self.draw = draw or draw_samples
-        self.metrics: tuple[str, ...] = ("risk", "reward", *likelihood.metrics)
+        self.metrics: tuple[str, ...] = (*RISK_METRICS, *likelihood.metrics)
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """The sum over sentences; `reward` is the mean over all that was drawn, `nll` a sentence's."""
