@@ -12,11 +12,14 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/saccade demo
 
+# Two processes of one thread each: most tests are too small for a second thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+
 test: .venv/ready
-	$(BIN)/pytest -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 test-all: .venv/ready
-	$(BIN)/pytest
+	$(PYTEST)
 
 check: .venv/ready
 	$(BIN)/ruff check .

@@ -163,6 +163,8 @@ def rows_of(state: Any, rows: Tensor, of_memory: Callable[[OfMemory[Any]], OfMem
     """The given rows of all tensors in a state; what depends on the memory is left to the caller."""
     if state is None or isinstance(state, str | int | float | bool):
         return state
+    if isinstance(state, Auxiliary):
+        return None  # it belongs to the whole batch
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     if isinstance(state, OfMemory):

@@ -242,6 +242,7 @@ def test_several_corpora_and_a_recipe(
         ("check --source a --test-target b", "--test-target is given without --test-source"),
         ("check --source a --data.vocab 3", "unknown setting 'data.vocab'"),
         ("check --sorce a", "did you mean '--source'?"),
+        ("check --from nowhere --source a", "there is no such run or model folder"),
     ],
 )
 def test_faulty_usage(arguments: str, said: str, saccade: Saccade) -> None:

@@ -57,7 +57,7 @@ def test_several_files_compressed_files_and_files_of_pairs(
 ) -> None:
     def learn(*options: object) -> str:
         output = tmp_path / "out.tsv"
-        answer = saccade("lexicon", "--output", output, *options)
+        answer = saccade("lexicon", "--output", output, "--overwrite", *options)
         assert answer.code == 0, answer.err
         return output.read_text(encoding="utf-8")
 
@@ -79,7 +79,7 @@ def test_how_many_entries(texts: tuple[Path, Path], tmp_path: Path, saccade: Sac
     def count(*options: object) -> int:
         output = tmp_path / "out.tsv"
         files = ["--source", texts[0], "--target", texts[1], "--output", output]
-        assert saccade("lexicon", *files, "--iterations", 1, *options).code == 0
+        assert saccade("lexicon", *files, "--overwrite", "--iterations", 1, *options).code == 0
         return len(output.read_text(encoding="utf-8").splitlines())
 
     assert count() == 5
@@ -99,6 +99,9 @@ def test_how_many_entries(texts: tuple[Path, Path], tmp_path: Path, saccade: Sac
         (["--source", "a.en", "--target", "a.de", "--output", "x.tsv", "--min-probability", "1"], 1, "lower"),
         (["--source", "a.en", "--target", "a.de", "--output", "x.tsv", "--best", "0"], 2, "--best"),
         (["--source", "a.en", "--target", "a.de"], 2, "--output"),
+        (["--source", "a.en", "--target", "a.de", "--output", "."], 1, "is a directory"),
+        (["--source", "a.en", "--target", "a.de", "--output", "/proc/x.tsv"], 1, "cannot be written"),
+        (["--source", "a.en", "--target", "a.de", "--output", "/dev/null", "--overwrite"], 1, "is no file"),
     ],
 )
 def test_faulty_commands(
@@ -114,6 +117,36 @@ def test_faulty_commands(
     assert answer.code == code
     assert said in answer.err
     assert not Path("x.tsv").exists()
+
+
+def test_what_is_there_already_is_replaced_only_on_request(
+    texts: tuple[Path, Path], tmp_path: Path, saccade: Saccade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "mine.tsv"
+    output.write_text("by\thand\n")
+    files = ["--source", texts[0], "--target", texts[1], "--output", output]
+    with monkeypatch.context() as patch:
+        patch.setattr("saccade.data.ibm_model.learn_translations", lambda *_, **__: pytest.fail("it was learnt"))
+        answer = saccade("lexicon", *files)
+    assert answer.code == 1
+    assert "mine.tsv: is there already" in answer.err
+    assert "--overwrite" in answer.err
+    assert output.read_text() == "by\thand\n"
+    assert saccade("lexicon", *files, "--overwrite", "--iterations", 20).code == 0
+    assert read_lexicon(output).entries == MEANING
+
+
+@pytest.mark.parametrize("name", ["a.en", "a.de", "./a.de", "link.tsv"])
+def test_an_input_is_never_the_output(
+    name: str, texts: tuple[Path, Path], saccade: Saccade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(texts[0].parent)
+    Path("link.tsv").symlink_to("a.en")
+    before = [path.read_bytes() for path in texts]
+    answer = saccade("lexicon", "--source", "a.en", "--target", texts[1], "--output", name, "--overwrite")
+    assert answer.code == 2
+    assert "is read and cannot be the output too" in answer.err
+    assert [path.read_bytes() for path in texts] == before
 
 
 def test_translate_replaces_unknown_words(word_model: Path, tmp_path: Path, saccade: Saccade) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from saccade.comparison.budget import read_budget
 from saccade.comparison.entries import find_entries
+from saccade.comparison.process import Ended
 from saccade.comparison.request import Request
 from saccade.comparison.worker import read_job, run_phase
 
@@ -52,6 +53,6 @@ def request_of(corpus: Path, output: Path, models: str = "transformer,transforme
     return Request(**{**values, **changes})
 
 
-def in_this_process(phase: str, job: Path) -> int:
+def in_this_process(phase: str, job: Path) -> Ended:
     """A phase without the seconds that a new process takes."""
     return run_phase(phase, read_job(job))

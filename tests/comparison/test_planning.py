@@ -22,8 +22,21 @@ def test_slow_validations_become_fewer() -> None:
     # 15 % of 600 s are 90 s: two validations of 40 s, and 552 - 80 = 472 s of updates.
     found = plan(Budget(minutes=10), 3000.0, Speed(1.0, 40.0))
     assert (found.validations, found.updates) == (2, 472)
-    found = plan(Budget(minutes=1), 3000.0, Speed(100.0, 1000.0))
-    assert (found.validations, found.updates) == (1, 1)
+
+
+def test_a_validation_that_takes_too_long_has_fewer_sentences_or_comes_at_the_end() -> None:
+    # 15 % of 60 s are 9 s. Of 21 s a validation takes 1 s for the loss and 0.1 s a sentence: 80 sentences fit.
+    found = plan(Budget(minutes=1), 3000.0, Speed(0.1, 21.0, 1.0, 200))
+    assert (found.validations, found.valid_sentences, found.updates) == (1, 80, 462)  # 55.2 - 9 = 46.2 s
+    # None fit beside a loss of 10 s: all of the 55.2 s are for updates.
+    found = plan(Budget(minutes=1), 3000.0, Speed(0.1, 21.0, 10.0, 200))
+    assert (found.validations, found.valid_sentences, found.updates) == (0, 20, 552)
+    # Whoever named a number of sentences keeps it.
+    found = plan(Budget(minutes=1), 3000.0, Speed(0.1, 21.0, 1.0, 200), fewer=False)
+    assert (found.validations, found.valid_sentences, found.updates) == (0, None, 552)
+    family = run_config({"model": {"preset": "transformer-tiny"}}, where="test")
+    training = planned_settings(found, Budget(minutes=1), family)["training"]
+    assert training["validate_every"] > training["max_steps"]
 
 
 def test_settings_of_a_plan() -> None:

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from saccade.cli.table import table
+from saccade.comparison.alignments import Alignment
 from saccade.comparison.entries import Entry
+from saccade.comparison.notes import notes_on
 from saccade.comparison.planning import Plan
+from saccade.comparison.request import chosen_sentence
 from saccade.comparison.result import Decoded, Result, Trained
-from saccade.comparison.standings import Row, Standings, check_same_data, curve_of, find_baseline, notes_on
+from saccade.comparison.standings import Row, Standings, check_same_data, curve_of, find_baseline
 from saccade.comparison.tables import csv_text, fitting, tables_of
-from saccade.comparison.worker import chosen_sentence
 from saccade.errors import SaccadeError
 from saccade.evaluation.bootstrap import Interval
 from saccade.evaluation.length_buckets import Bucket
@@ -45,11 +49,59 @@ def test_the_baseline_is_the_model_without_attention_or_the_lowest() -> None:
 
 
 def test_notes_tell_what_went_otherwise() -> None:
-    notes = notes_on([row("a", 30.0, updates=80), row("b", None)], [Bucket(21, None, (1, 2))], 0)
+    drawn = replace(row("a", 30.0, updates=80), alignment=Alignment("x", ("x",), ("y",), ((1.0,),)))
+    notes = notes_on([drawn, row("b", None)], [Bucket(21, None, (1, 2))], 0)
     assert notes[0].startswith("a ended after 80 of 100 planned updates")
     assert notes[1] == "b failed: out of memory"
     assert "21+ words: 2" in notes[2]
     assert "no test sentence has more than 20 words" in notes[3]
+    assert len(notes) == 4
+
+
+def test_every_row_without_scores_has_a_note() -> None:
+    for status in ("planned", "trained"):
+        one = row("a", None)
+        one = replace(one, result=replace(one.result, status=status, reason=None))
+        assert notes_on([one], [], 1)[0] == f"a failed: it is only {status}"
+
+
+def test_a_missing_or_shortened_alignment_is_noted() -> None:
+    faulty = replace(row("a", 30.0), alignment=Alignment("x", fault="there is nothing to look at"))
+    cut = replace(row("b", 30.0), alignment=Alignment("x", ("x",), ("y",), ((1.0,),), cut=True))
+    assert notes_on([faulty, cut], [], 1) == [
+        "a has no alignment: there is nothing to look at",
+        "b: the picture shows the first 400 pieces of its alignment",
+    ]
+
+
+def test_tokens_of_different_kinds_are_noted() -> None:
+    rows = []
+    for name, data in (("a", {"tokenizer": "char"}), ("b", {"tokenizer": "bpe", "target_tokenizer": None})):
+        one = row(name, None)
+        rows.append(replace(one, result=replace(one.result, config={"data": data, "decoding": {"beam": 5}})))
+    note = notes_on(rows, [], 1)[2]
+    assert "a counts characters; b counts BPE pieces; compare sentences/s" in note
+    assert len(notes_on(rows[:1], [], 1)) == 1
+
+
+def test_rows_of_different_machines_are_noted() -> None:
+    machines = [{"saccade": "1", "threads": "2"}, {"saccade": "1", "threads": "4"}, {}]
+    rows = [row(name, None) for name in "abc"]
+    rows = [
+        replace(one, result=replace(one.result, machine=machine)) for one, machine in zip(rows, machines, strict=True)
+    ]
+    assert notes_on(rows, [], 1)[3].endswith("cannot be compared: threads 2 (a), 4 (b)")
+    assert len(notes_on([rows[0], rows[2]], [], 1)) == 2
+
+
+def test_a_plan_with_fewer_validations_is_noted() -> None:
+    for plan, words in (
+        (Plan(100, 1, 3000.0, None, 50), "so one is made, on 50 sentences"),
+        (Plan(100, 0, 3000.0, None, 20), "so none is made before the end, on 20 sentences"),
+        (Plan(100, 0, 3000.0), "so it has one at its end"),
+    ):
+        one = row("a", None)
+        assert words in notes_on([replace(one, result=replace(one.result, plan=plan))], [], 1)[1]
 
 
 def test_models_on_other_data_are_not_compared() -> None:

@@ -10,7 +10,7 @@ from saccade.complexity.paths import (
     connects,
     dependence,
     longest_chain,
-    path_lengths,
+    longest_path,
     row_groups,
     sequential_steps,
     smallest_stack,
@@ -28,7 +28,7 @@ def convolution(kernel: int, dilation: int = 1):
     return lambda x: layer(x.transpose(1, 2)).transpose(1, 2)
 
 
-@pytest.mark.parametrize(("kernel", "places"), [(3, 16), (5, 16), (5, 18), (7, 11), (3, 2)])
+@pytest.mark.parametrize(("kernel", "places"), [(3, 9), (5, 10), (5, 11), (7, 11), (3, 2)])
 def test_a_stack_of_convolutions(kernel: int, places: int) -> None:
     reach = (kernel - 1) // 2
     assert smallest_stack(lambda place: convolution(kernel), places, WIDTH) == math.ceil((places - 1) / reach)
@@ -80,9 +80,11 @@ def test_the_longest_chain_by_hand() -> None:
 @pytest.mark.parametrize("name", list(SUBJECTS))
 @pytest.mark.parametrize("sizes", [Sizes(kernel=3, radius=3), Sizes(kernel=5, radius=2, heads=2)])
 def test_our_layers_have_the_paths_of_the_paper(name: str, sizes: Sizes) -> None:
-    subject, lengths = SUBJECTS[name], (2, 9, 16)
-    expected = {places: subject.longest_path(places, sizes) for places in lengths}
-    assert path_lengths(subject, lengths, sizes) == expected
+    subject = SUBJECTS[name]
+    for places in (2, 11):
+        found = longest_path(subject, places, sizes)
+        assert found.length == subject.longest_path(places, sizes)
+        assert found.steps == (places if name == "recurrent" else 1)
 
 
 def test_paths_by_hand() -> None:
@@ -99,6 +101,6 @@ def test_paths_by_hand() -> None:
     }
 
 
-@pytest.mark.parametrize("name", list(SUBJECTS))
-def test_sequential_operations(name: str) -> None:
-    assert sequential_steps(SUBJECTS[name], 10, Sizes(radius=2)) == (10 if name == "recurrent" else 1)
+def test_sequential_operations() -> None:
+    assert sequential_steps(SUBJECTS["recurrent"], 10, Sizes(radius=2)) == 10
+    assert sequential_steps(SUBJECTS["restricted"], 10, Sizes(radius=2)) == 1

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_model import SYMBOLS, FakeModel, empty_memory, fake_memory
-from saccade.decoding.beam import beam_search
+from saccade.decoding.beam import LAYERS, beam_search, most_probable
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import constraints_of
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import search
 from saccade.errors import SaccadeError
-from saccade.interface import Memory, select
+from saccade.interface import Memory, reorder, select
 
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
 LIMIT = 4
@@ -96,9 +96,10 @@ def test_the_best_of_a_full_beam_with_its_early_stop_is_the_best_of_all(seed):
     alpha=st.sampled_from([0.0, 0.6, 1.0, 1.5]),
     coverage_beta=st.sampled_from([0.0, 0.3]),
     end_bias=st.sampled_from([0.0, 1.0, 3.0]),
+    min_length=st.integers(0, 3),
     prefixed=st.booleans(),
 )
-def test_the_early_stop_loses_nothing(seed, beam, nbest, penalty, alpha, coverage_beta, end_bias, prefixed):
+def test_the_early_stop_loses_nothing(seed, beam, nbest, penalty, alpha, coverage_beta, end_bias, min_length, prefixed):
     model = FakeModel(vocabulary=12, seed=seed, end_bias=end_bias)
     memory = fake_memory(model, SOURCES)
     config = DecodingConfig(
@@ -107,6 +108,7 @@ def test_the_early_stop_loses_nothing(seed, beam, nbest, penalty, alpha, coverag
         length_penalty=penalty,
         length_alpha=alpha,
         coverage_beta=coverage_beta,
+        min_length=min_length,
         max_length_factor=1.0,
         max_length_offset=4,
     )
@@ -191,15 +193,60 @@ def test_the_state_is_not_copied_while_no_hypothesis_moves(monkeypatch):
     config = DecodingConfig(beam=2, max_length=5)
     copied = []
 
-    def counting(state, rows):
+    def counting(state, rows, memory_rows):
         copied.append(type(state).__name__)
-        return select(state, rows)
+        return reorder(state, rows, memory_rows)
 
-    monkeypatch.setattr("saccade.decoding.beam.select", counting)
-    prefixes = [[4, 4, 4, 4]]
-    search(model, memory, config, SYMBOLS, prefixes=prefixes)
-    assert "FakeState" not in copied
-    assert "Memory" not in copied
+    monkeypatch.setattr("saccade.decoding.beam.reorder", counting)
+    search(model, memory, config, SYMBOLS, prefixes=[[4, 4, 4, 4]])
+    assert copied == []
+    search(model, memory, config, SYMBOLS)  # without a prefix they do move
+    assert "FakeState" in copied
+
+
+def test_keys_of_the_memory_are_copied_only_when_a_sentence_leaves(monkeypatch):
+    model = FakeModel(vocabulary=6, seed=1, end_bias=-50.0)
+    kept = []
+
+    def counting(state, rows, memory_rows):
+        kept.append(memory_rows)
+        return reorder(state, rows, memory_rows)
+
+    monkeypatch.setattr("saccade.decoding.beam.reorder", counting)
+    search(model, fake_memory(model, SOURCES[:2]), DecodingConfig(beam=2, max_length=5), SYMBOLS)
+    assert kept
+    assert all(rows is None for rows in kept)  # all sentences have the same limit, and none ends before
+
+
+@pytest.mark.parametrize("vocabulary", [640, 647, 8000])
+@pytest.mark.parametrize("case", ["random", "one column", "tail", "ties", "one possible"])
+def test_the_most_probable_are_those_of_the_whole_row(vocabulary, case):
+    count = 10
+    rows = torch.randn(7, vocabulary, generator=torch.Generator().manual_seed(vocabulary))
+    columns = vocabulary // LAYERS
+    if case == "one column":
+        rows[:, 3::columns][:, :LAYERS] += 50
+    elif case == "tail":
+        rows[:, -2:] += 50
+    elif case == "ties":
+        rows = rows.round()
+    elif case == "one possible":
+        rows[:, :-1] = -math.inf
+    values, places = most_probable(rows, count)
+    assert torch.equal(values, rows.topk(count).values)
+    assert torch.equal(rows.gather(1, places), values)
+    assert all(len(set(row)) == count for row in places.tolist())
+
+
+def test_the_early_stop_loses_nothing_in_a_large_vocabulary():
+    model = FakeModel(vocabulary=700, seed=3, end_bias=4.0)
+    memory = fake_memory(model, SOURCES)
+    config = DecodingConfig(beam=5, nbest=3, max_length_factor=1.0, max_length_offset=4)
+    constraints = constraints_of(memory, config, SYMBOLS, None)
+    stopped = beam_search(model, memory, constraints, config, SYMBOLS)
+    complete = beam_search(model, memory, constraints, config, SYMBOLS, early_stop=False)
+    for one, other in zip(stopped, complete, strict=True):
+        assert_same(one, other, tolerance=1e-5)
 
 
 def test_attention_is_recorded_only_for_coverage(monkeypatch):

@@ -43,6 +43,8 @@ class Watch:
             self.opened.append(path)
             if (arguments[2] or 0) & WRITING and not self.may_write(path):
                 self.events.append(f"write {path}")
+        elif (event, *arguments) == ("ctypes.dlopen", None):
+            return  # the process itself: how the allocator is spoken to
         elif event in NEVER and not any(self.may_write(part) for part in map(str, arguments)):
             self.events.append(f"{event} {arguments}")
 

@@ -30,7 +30,7 @@ from saccade.inference.verification import (
     tolerance_of,
     verify,
 )
-from saccade.interface import Source, Step
+from saccade.interface import Source, Step, select
 from saccade.layers import attention
 from saccade.models.transformer import Transformer
 
@@ -97,9 +97,8 @@ def test_a_state_that_is_not_reordered(monkeypatch):
         kept = [
             layer._replace(past=type(layer.past)(*(part[: len(token)] for part in layer.past))) for layer in self.kept
         ]
-        kept = [
-            layer._replace(memory=type(layer.memory)(*(part[: len(token)] for part in layer.memory))) for layer in kept
-        ]
+        rows = torch.arange(len(memory.mask))
+        kept = [layer._replace(memory=select(layer.memory, rows)) for layer in kept]
         output, self.kept, looks = sound(self, token, tuple(kept), memory, record=record)
         return Step(output, (), looks)
 

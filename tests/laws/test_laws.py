@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -151,6 +152,25 @@ def test_5_every_parameter_gets_a_gradient_and_moves(subject, sizes):
     optimizer.step()
     for name, parameter in model.named_parameters():
         assert not torch.equal(parameter, before[name]), name
+
+
+def test_5_it_learns_in_half_precision(subject):
+    model = build_model(subject).train()
+    batch = make_batch([9, 9, 8, 9], [9, 8, 9, 9])
+    full = accumulate(model, Likelihood(0.1), [batch], keys=[1])
+    model.zero_grad(set_to_none=True)
+    half = accumulate(model, Likelihood(0.1), [batch], keys=[1], autocast=in_half_precision)
+    assert abs(half.total / full.total - 1) < 0.05
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    with in_half_precision(), torch.no_grad():
+        found = search(model.eval(), model.encode(batch.source), DecodingConfig(beam=2, max_length=5), Symbols())
+    assert all(math.isfinite(hypothesis.score) for row in found for hypothesis in row)
+
+
+def in_half_precision():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
 
 
 def test_6_a_saved_model_is_the_same_model(subject, tmp_path):

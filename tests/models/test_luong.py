@@ -14,7 +14,7 @@ from saccade.models.registry import choose
 
 
 def look_of(model, states, source_states):
-    """Scores of one decoder state against the encoder states, by eq. 8."""
+    """Scores of one decoder state against the encoder states (section 3.1)."""
     if model.score == "dot":
         return torch.stack([states @ h for h in source_states])
     if model.score == "general":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ from types import MappingProxyType
 
 import pytest
 import torch
+import yaml
 
 import saccade.training.run as run_module
 from kills.kill_runs import differences
@@ -289,11 +291,63 @@ def test_the_command_starts_from_a_run(data, trained, tmp_path, monkeypatch, cap
     saved = read_yaml(tmp_path / "runs" / "first-1" / "config.yaml")
     assert saved["training"]["start"] == str(trained)
     assert saved["model"]["width"] == 16
-    assert main(["check", "--training.start", str(trained), *files, *options, "--no-model"]) == 0
+    assert main(["check", "--from", str(trained), *files, *options, "--no-model"]) == 0
     capsys.readouterr()
     assert main(["train", "--from", str(tmp_path / "nowhere"), *files, *options]) != 0
     assert "there is no such run or model folder" in capsys.readouterr().err
     assert main(["train", "--resume", str(tmp_path / "runs" / "first-1"), "--from", str(trained)]) == 2
+
+
+@pytest.fixture(scope="module")
+def fresh(data, tmp_path_factory):
+    """All settings of another run, as its directory holds them: of words, with the rate of a fresh model."""
+    model = {"preset": "transformer-tiny", "encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16}
+    values = settings(data, "x", model={**model, "heads": 2}, data={"tokenizer": "word"})
+    made = run_config(merge(values, {"training": {"learning_rate": 3e-3}}), where="test")
+    path = tmp_path_factory.mktemp("fresh") / "config.yaml"
+    path.write_text(yaml.safe_dump(json.loads(made.model_dump_json())), encoding="utf-8")
+    return path
+
+
+SAID = {"learning_rate": 1e-4, "schedule": "constant", "warmup_steps": 5, "max_steps": 2}
+
+
+def test_the_config_of_another_run_does_not_hide_what_contradicts_a_new_start(fresh, trained, tmp_path):
+    training = {"start": str(trained), **SAID}
+    with pytest.raises(SaccadeError, match="has its own tokenizers: tokenizer char, not word"):
+        read_recipe(fresh, {"training": training})
+    made = read_recipe(fresh, {"training": training, "data": {"tokenizer": "char"}})
+    assert made.data.vocabulary < 100
+    assert run_config(made.model_dump(), where="again") == made
+    with pytest.raises(SaccadeError, match="there is no such run"):
+        read_recipe(fresh, {"training": {**training, "start": str(tmp_path / "nowhere")}})
+
+
+def test_a_rate_for_a_fresh_model_is_not_taken_in_silence(fresh, trained):
+    start = {"start": str(trained)}
+    with pytest.raises(
+        SaccadeError, match=r"fresh model.*learning-rate 0\.003, schedule inverse-sqrt.*max-steps 4"
+    ) as told:
+        read_recipe(fresh, {"training": start, "data": {"tokenizer": "char"}})
+    assert "--training.learning-rate 5e-05 --training.schedule constant --training.warmup-steps 100" in told.value.do
+    with pytest.raises(SaccadeError, match=r"fresh model, not for that of .*: learning-rate 0\.003\n"):
+        said = {name: value for name, value in SAID.items() if name != "learning_rate"}
+        read_recipe(fresh, {"training": {**start, **said}, "data": {"tokenizer": "char"}})
+    made = read_recipe(fresh, {"training": {**start, **SAID}, "data": {"tokenizer": "char"}})
+    assert (made.training.learning_rate, made.training.max_steps) == (1e-4, 2)
+
+
+def test_a_recipe_that_names_its_start_decides_by_itself(data, trained, tmp_path):
+    values = settings(data, "x", training={"start": str(trained), "learning_rate": 2e-3})
+    (tmp_path / "tuned.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    assert read_recipe(tmp_path / "tuned.yaml").training.learning_rate == 2e-3
+    again = read_recipe(tmp_path / "tuned.yaml", {"training": {"start": str(trained / "model-best")}})
+    assert (again.training.learning_rate, again.data.tokenizer) == (2e-3, "char")
+
+
+def test_the_settings_of_a_run_can_be_read_when_its_start_is_gone(whole, trained):
+    with away(trained):
+        assert run_config(read_yaml(whole / "config.yaml"), where="test").data.tokenizer == "char"
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ def check(
         # Eager: the help lists the settings of the chosen preset, so it must be known before.
         typer.Option(metavar="NAME", is_eager=True),
     ] = None,
+    start: Annotated[Path | None, typer.Option("--from", metavar="RUN")] = None,
     output: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
     no_model: Annotated[
         bool, typer.Option("--no-model", help="Texts and vocabulary only, no forecast of memory and time.")
@@ -68,6 +69,7 @@ def check(
         "data.valid_source": text_of(valid_source),
         "data.valid_target": text_of(valid_target),
         "model.preset": preset,
+        "training.start": text_of(start),
         "output": text_of(output),
     }
     config = complete_config(recipe, run_settings(context), options)

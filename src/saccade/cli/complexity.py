@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from saccade.cli.errors import INTERRUPTED
 from saccade.cli.json_output import STANDARD_OUTPUT, write_json_output
+from saccade.cli.output_file import check_output, replacing
 from saccade.cli.table import table
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
     from saccade.complexity.findings import Findings
     from saccade.complexity.measurement import Measurement
+    from saccade.complexity.paths import SignalPath
     from saccade.complexity.series import Plan
+    from saccade.complexity.subjects import Sizes
 
 LENGTHS = "64,128,256,512,1024,2048,4096,8192,16384"
 WIDTHS = "64,128,256"
 PATH_LENGTHS = "16,32,64,128"
+LONGEST_PATH = 512  # beyond, gradients through a recurrent layer vanish in float64, and explicit attention needs much
 
 
 def complexity(
@@ -36,9 +42,15 @@ def complexity(
     radius: Annotated[int, typer.Option(min=1, help="Places that restricted attention sees on each side.")] = 32,
     heads: Annotated[int, typer.Option(min=1, help="Heads of every self-attention.")] = 1,
     seconds: Annotated[float, typer.Option(help="How long to repeat each measurement; 3 times at least.")] = 0.5,
-    memory: Annotated[float, typer.Option(metavar="GB", help="What needs more than this is left out.")] = 2.0,
+    memory: Annotated[
+        float,
+        typer.Option(
+            metavar="GB", help="What needs more is left out; measured on Linux with glibc, elsewhere reckoned."
+        ),
+    ] = 2.0,
     path_lengths: Annotated[
-        str, typer.Option(metavar="N,N…", help="Places among which the longest path is sought.")
+        str,
+        typer.Option(metavar="N,N…", help=f"Places among which the longest path is sought, {LONGEST_PATH} at most."),
     ] = PATH_LENGTHS,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="[FILE]", help="As JSON; without a .json file to stdout.")
@@ -57,10 +69,19 @@ def complexity(
     saccade complexity --layers fused,recurrent --widths 512 --lengths 256,512,1024
     saccade complexity --json cost.json --csv cost.csv --png cost.png
 
-    Runs on the processor, with the threads that torch would take (OMP_NUM_THREADS).
+    Runs on the processor, with the threads that torch would take (OMP_NUM_THREADS). What cannot be measured is left out
+    and said to be. Ctrl-C ends it with what there is so far.
     """
     places = tuple(numbers(path_lengths, "--path-lengths"))
-    check_files(json_file, csv, png)
+    if places[-1] > LONGEST_PATH:
+        raise UsageError(
+            f"--path-lengths must be at most {LONGEST_PATH}, not {places[-1]:,}",
+            do="gradients vanish on longer ways; the formulas that the table prints beside are exact for any length",
+        )
+    json_path = None if json_file in (None, STANDARD_OUTPUT) else Path(str(json_file))
+    for path in (json_path, csv, png):
+        if path is not None:
+            check_output(path)
     if seconds <= 0:
         raise UsageError(f"--seconds must be more than 0, not {seconds:g}")
     if memory <= 0:
@@ -85,39 +106,78 @@ def complexity(
         round(memory * 1e9),
     )
     findings = find(plan, places)
-    if json_file is not None:
-        write_json_output(json_file, {"machine": machine(), **findings.to_json()})
+    try:  # minutes of work are seen before a full disk can spoil the files, and kept if nobody reads them
+        if json_file == STANDARD_OUTPUT:
+            write_json_output(STANDARD_OUTPUT, as_json(findings))
+        else:
+            print_tables(findings)
+        sys.stdout.flush()
+    finally:
+        write_files(findings, json_path, csv, png)
+    if findings.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def write_files(findings: Findings, json_path: Path | None, csv: Path | None, png: Path | None) -> None:
+    """Those that are wanted, each whole or not at all."""
+    from saccade.complexity.picture import plot_png
+    from saccade.complexity.report import write_csv
+
+    if json_path is not None:
+        with replacing(json_path) as place:
+            write_json_output(str(place), as_json(findings))
     if csv is not None:
-        from saccade.complexity.report import write_csv
-
-        write_csv(findings, csv)
+        with replacing(csv) as place:
+            write_csv(findings, place)
     if png is not None:
-        from saccade.complexity.picture import plot_png
-
-        plot_png(findings, png)
-    if json_file != STANDARD_OUTPUT:
-        print_tables(findings)
+        with replacing(png) as place:
+            plot_png(findings, place)
 
 
 def find(plan: Plan, places: tuple[int, ...]) -> Findings:
-    """Measure and follow all, with a line on stderr for each measurement: the whole takes minutes."""
-    from saccade.complexity.findings import Findings
-    from saccade.complexity.paths import path_lengths, sequential_steps
-    from saccade.complexity.series import measurements
-    from saccade.complexity.subjects import SUBJECTS
+    """Measure and follow all, with a line on stderr for each measurement: the whole takes minutes.
 
-    paths, steps = {}, {}
-    for name in plan.layers:  # first, since a fault in a layer shows here within seconds
-        print(
-            f"{name}: following gradients among {', '.join(f'{count:,}' for count in places)} places", file=sys.stderr
-        )
-        paths[name] = path_lengths(SUBJECTS[name], places, plan.sizes)
-        steps[name] = {count: sequential_steps(SUBJECTS[name], count, plan.sizes) for count in places}
-    found = []
-    for measurement in measurements(plan):
-        print(line_of(measurement), file=sys.stderr, flush=True)
-        found.append(measurement)
-    return Findings(plan, tuple(found), paths, steps)
+    A fault ends one measurement, Ctrl-C all that are left.
+    """
+    from saccade.complexity.findings import Findings
+    from saccade.complexity.series import measurements
+
+    paths: dict[str, dict[int, SignalPath]] = {name: {} for name in plan.layers}
+    faults: dict[str, str] = {}
+    found: list[Measurement] = []
+    interrupted = False
+    try:
+        for name in plan.layers:  # first, since a fault in a layer shows here within seconds
+            listed = ", ".join(f"{count:,}" for count in places)
+            print(f"{name}: following gradients among {listed} places", file=sys.stderr)
+            fault = follow(name, places, plan.sizes, paths[name])
+            if fault is not None:
+                faults[name] = fault
+        with closing(measurements(plan)) as measuring:
+            for measurement in measuring:
+                found.append(measurement)
+                print(line_of(measurement), file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        interrupted = True
+        print("interrupted: this is what was found so far", file=sys.stderr, flush=True)
+    lengths = {name: {count: path.length for count, path in followed.items()} for name, followed in paths.items()}
+    steps = {name: {count: path.steps for count, path in followed.items()} for name, followed in paths.items()}
+    return Findings(plan, tuple(found), lengths, steps, faults, interrupted)
+
+
+def follow(name: str, places: tuple[int, ...], sizes: Sizes, found: dict[int, SignalPath]) -> str | None:
+    """Find the longest paths of a layer one by one; returns the fault that ended it, if there was one."""
+    from saccade.complexity.paths import longest_path
+    from saccade.complexity.subjects import SUBJECTS
+    from saccade.complexity.worker import fault_of
+
+    try:
+        for count in places:
+            found[count] = longest_path(SUBJECTS[name], count, sizes)
+    except (RuntimeError, MemoryError, SaccadeError) as error:
+        print(f"{name}: left out, {fault_of(error)}", file=sys.stderr)
+        return fault_of(error)
+    return None
 
 
 def line_of(found: Measurement) -> str:
@@ -143,17 +203,25 @@ def print_tables(findings: Findings) -> None:
         notes = "".join(f"\n  {note}" for note in section.notes)
         blocks.append(f"{section.title}\n\n{table(section.rows, right=section.right)}{notes}")
     print("\n\n".join(blocks))
-    if all(found.memory is None for found in findings.measurements):
+    made = findings.made()
+    if made and all(found.memory is None for found in made):
         print("\nmemory is not measured on this system: that takes Linux with glibc")
 
 
-def machine() -> dict[str, str | int]:
-    """Where the figures come from."""
+def as_json(findings: Findings) -> dict[str, Any]:
+    """What was found, and where."""
+    return {"machine": machine(findings), **findings.to_json()}
+
+
+def machine(findings: Findings) -> dict[str, str | int]:
+    """Where the figures come from; the threads are those of the processes that measured, 0 where none did."""
     import platform
 
     import torch
 
-    return {"system": platform.platform(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+    threads = max((found.threads for found in findings.made()), default=0)
+    build = torch.__config__.show()
+    return {"system": platform.platform(), "torch": torch.__version__, "torch_build": build, "threads": threads}
 
 
 def numbers(text: str, option: str) -> list[int]:
@@ -166,15 +234,3 @@ def numbers(text: str, option: str) -> list[int]:
             )
         found.add(int(word))
     return sorted(found)
-
-
-def check_files(json_file: str | None, *pictures: Path | None) -> None:
-    """Refuse a place that cannot be written before minutes are spent."""
-    named = None if json_file in (None, STANDARD_OUTPUT) else Path(str(json_file))
-    for path in (named, *pictures):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise SaccadeError(
-                "there is no such directory", where=str(path.parent), do="make it first, or write elsewhere"
-            )
-        if path is not None and path.is_dir():
-            raise SaccadeError("is a directory", where=str(path), do="name a file in it")

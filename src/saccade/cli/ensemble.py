@@ -41,9 +41,11 @@ class System:
 
     def load(self, device: str) -> Translator:
         """The translator; weights that do not fit are a fault of usage."""
+        from saccade.allocator import keep_memory
         from saccade.decoding.ensemble import shares_of
         from saccade.inference.translator import load
 
+        keep_memory()  # a process of ours may; a program that imports Saccade decides for itself
         try:
             shares_of(self.weights, 1 + len(self.others))
         except SaccadeError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from saccade.cli.output_file import check_output
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def lexicon(
         list[Path],
         typer.Option(metavar="FILE", help="Source lines, or pairs, as in `saccade train`. May be given several times."),
     ],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="Write the lexicon here, as .tsv.")],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="Write the lexicon here, as .tsv: a new file.")],
     target: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Target lines, one for each source line; one file for each --source."),
@@ -42,6 +43,7 @@ def lexicon(
     normalization: Annotated[
         Literal["nfc", "nfkc", "none"], typer.Option(help="Of the texts: as in the training, --data.normalization.")
     ] = "nfc",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --output if it is there already.")] = False,
 ) -> None:
     """Learn a lexicon of words from pairs.
 
@@ -61,11 +63,23 @@ def lexicon(
             "normalization": normalization,
         }
     )
+    check_place(output, [*source, *(target or ())], overwrite=overwrite)
+    write(config, output, iterations=iterations, min_probability=min_probability, best=best)
+
+
+def check_place(output: Path, inputs: list[Path], *, overwrite: bool) -> None:
+    """Refuse a place for the lexicon before it is learnt: one that cannot be written, or that holds something else."""
     if output.suffix == ".gz":
         raise UsageError("a lexicon is written as plain text", do="let the name of --output end in .tsv")
-    if not output.absolute().parent.is_dir():
-        raise SaccadeError("no such directory", where=str(output.parent), do="make it first, or choose another place")
-    write(config, output, iterations=iterations, min_probability=min_probability, best=best)
+    check_output(output)
+    if not output.exists():
+        return
+    if any(path.exists() and output.samefile(path) for path in inputs):
+        raise UsageError(f"{output} is read and cannot be the output too", do="choose another --output")
+    if not output.is_file():
+        raise SaccadeError("is no file that could be replaced", where=str(output), do="choose another --output")
+    if not overwrite:
+        raise SaccadeError("is there already", where=str(output), do="choose another --output, or add --overwrite")
 
 
 def data_config(values: dict[str, Any]) -> DataConfig:
@@ -99,7 +113,7 @@ def write(config: DataConfig, output: Path, *, iterations: int, min_probability:
             f"no pair of words has a probability of {min_probability:g}",
             do="lower --min-probability, or give more data",
         )
-    write_lexicon(output, entries)
+    write_lexicon(output.resolve(), entries)  # a link stays one
     count = len({entry.source for entry in entries})
     print(f"{count:,} of {len(table.source_words) - 1:,} source words: {output}", file=sys.stderr)
 

@@ -103,7 +103,7 @@ def own_pairs(run: Path, folder: Path, count: int) -> list[Pair]:
             where=str(run),
             do="give pairs: --source FILE --target FILE",
         )
-    data = run_config(read_yaml(directory.config), where=str(directory.config)).data
+    data = run_config(read_yaml(directory.config), where=str(directory.config), saved=True).data
     try:
         return first(validation_pairs(data) if data.valid_source else training_pairs(data, 0), count)
     except SaccadeError as error:  # the run may have been copied from where its data is

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from saccade.comparison.alignments import Alignment, read_alignment, write_alignment
 from saccade.comparison.entries import Entry
+from saccade.comparison.identity import STATE, check_same, identity_of
 from saccade.comparison.pictures import Picture, draw_pictures
+from saccade.comparison.process import STOPS, Ended, Start, death, in_a_process
 from saccade.comparison.report import Report, html_text, markdown_text
-from saccade.comparison.request import STATE, Request, check_same
-from saccade.comparison.result import Result, read_result, write_result
+from saccade.comparison.request import Request
+from saccade.comparison.result import Result, outputs_path, read_result, run_path, write_result
 from saccade.comparison.standings import Standings, standings_of
 from saccade.comparison.tables import csv_text, figures, tables_of
-from saccade.comparison.worker import FAILED, INTERRUPTED, Job, write_job
+from saccade.comparison.worker import Job, write_job
+from saccade.data.files import read_lines
 from saccade.errors import SaccadeError
 from saccade.folder import json_text, replace_file
-from saccade.training.interruption import Interruption
+from saccade.training.directory import RunDirectory
 from saccade.training.lock import run_lock
 from saccade.version import __version__
 
-LOOK = 0.2  # seconds between two looks at a worker
+INTERRUPTED = frozenset(128 + number for number in STOPS)
 TITLE = "Models on the same data, with the same budget"
-
-Start = Callable[[str, Path], int]
-"""Runs a phase of the job in a file and returns its exit code."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +49,12 @@ def compare(request: Request, command: str, start: Start | None = None) -> Outco
     """
     request.check()
     request.references()
-    identity = request.identity()
-    check_same(request.output, identity)
+    identity = identity_of(request)
+    check_same(request, identity)
     prepare(request.output)
     with run_lock(request.output):
-        keep_state(request.output, {"saccade": __version__, "command": command, "settings": identity})
+        state: dict[str, object] = {"saccade": __version__, "command": command, "settings": identity}
+        keep_state(request.output, state)
         for number, entry in enumerate(request.entries, start=1):
             print(f"model {number} of {len(request.entries)}: {entry.name} ({entry.preset})", file=sys.stderr)
             code = finish(request, entry, start or in_a_process)
@@ -64,11 +62,9 @@ def compare(request: Request, command: str, start: Start | None = None) -> Outco
                 return Outcome(None, [], code)
         found = standings_of(request)
         pictures = write_report(request, found, command)
+        machines = {row.entry.name: row.result.machine for row in found.rows}
         rows = [figures(row, found) for row in found.rows]
-        keep_state(
-            request.output,
-            {"saccade": __version__, "command": command, "settings": identity, "rows": rows},
-        )
+        keep_state(request.output, {**state, "machines": machines, "rows": rows})
     return Outcome(found, pictures)
 
 
@@ -89,67 +85,60 @@ def keep_state(output: Path, values: dict[str, object]) -> None:
 
 def finish(request: Request, entry: Entry, start: Start) -> int | None:
     """Do what is left of one model; returns an exit code if the user interrupted it."""
-    result = read_result(request.output, entry.name)
-    if result is not None and result.status == "done":
+    phases = phases_left(request, entry)
+    if not phases:
         print(f"{entry.name}: done before", file=sys.stderr)
         return None
-    job = Job(
-        entry,
-        dict(request.settings),
-        request.budget,
-        str(request.test_source),
-        str(request.output),
-        request.sentence,
-    )
+    directory = RunDirectory(run_path(request.output, entry.name))
+    if directory.config.is_file():
+        with run_lock(directory.path):  # refused if a worker of a comparison that was killed is still at it
+            pass
+    settings, test = dict(request.settings), str(request.test_source)
+    job = Job(entry, settings, request.budget, test, str(request.output), request.sentence)
     path = request.output / "jobs" / f"{entry.name}.json"
     write_job(path, job)
-    phases = ["train"] if result is not None and result.config is not None else ["plan", "train"]
     for phase in phases:
-        code = start(phase, path)
-        if code in INTERRUPTED.values():
-            return code
-        if code == FAILED:
-            return None
-        if code != 0:  # the process could not say what went wrong
-            before = read_result(request.output, entry.name) or Result(entry.name, "failed")
-            write_result(request.output, before.failed(death(code)))
+        ended = start(phase, path)
+        if ended.code in INTERRUPTED:
+            return ended.code
+        if ended.code != 0:
+            keep_failure(request, entry, phase, ended)
             return None
     return None
 
 
-def death(code: int) -> str:
-    """What the exit code of a process says that did not say it itself."""
-    if code == -signal.SIGKILL:
-        return "its process was killed by the system, which does that when memory runs out"
-    return f"its process was ended by signal {-code}" if code < 0 else f"its process left with exit code {code}"
+def phases_left(request: Request, entry: Entry) -> list[str]:
+    """What is still to be done for a model; outputs that are not whole are made again."""
+    result = read_result(request.output, entry.name)
+    if result is None or result.config is None:
+        return ["plan", "train"]
+    if result.status != "done":
+        return ["train"]
+    if not outputs_are_whole(request, entry.name):
+        print(f"{entry.name}: its outputs are not whole, and are made again", file=sys.stderr)
+        write_result(request.output, replace(result, status="trained", decoded=None))
+        return ["train"]
+    drawn = not entry.attends or read_alignment(request.output, entry.name, request.drawn_sentence()) is not None
+    return [] if drawn else ["align"]
 
 
-def in_a_process(phase: str, job: Path) -> int:
-    """Run a phase in a fresh process."""
-    return run_process([sys.executable, "-m", "saccade.comparison.worker", phase, str(job)])
+def outputs_are_whole(request: Request, name: str) -> bool:
+    """Whether there is an output for every test sentence."""
+    try:
+        return len(list(read_lines(outputs_path(request.output, name)))) == len(request.sources())
+    except SaccadeError:
+        return False
 
 
-def run_process(words: Sequence[str]) -> int:
-    """Run a command; a signal to this process reaches that one, which saves before it leaves.
-
-    In a terminal Ctrl-C goes to both. The other gets SIGTERM as well then, which asks for the same.
-    """
-    with Interruption() as interruption:
-        process = subprocess.Popen(words)
-        told = False
-        try:
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    code = process.wait(LOOK)
-                    break
-                if interruption.signal is not None and not told:
-                    process.terminate()
-                    told = True
-        finally:
-            if process.poll() is None:  # a second Ctrl-C
-                process.kill()
-                process.wait()
-    return INTERRUPTED[interruption.name] if interruption.signal is not None else code
+def keep_failure(request: Request, entry: Entry, phase: str, ended: Ended) -> None:
+    """Write down why a phase failed, if its process could not do that itself."""
+    reason = " ".join((ended.reason or death(ended.code)).split())
+    if phase == "align":
+        write_alignment(request.output, entry.name, Alignment(request.drawn_sentence(), fault=reason))
+        return
+    result = read_result(request.output, entry.name) or Result(entry.name, "failed")
+    if result.status != "failed" or result.reason != reason:
+        write_result(request.output, result.failed(reason))
 
 
 def write_report(request: Request, found: Standings, command: str) -> list[Picture]:

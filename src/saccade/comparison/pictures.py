@@ -38,10 +38,10 @@ def draw_pictures(found: Standings, output: Path) -> list[Picture]:
     panels = [
         Panel(row.entry.name, shown.source_pieces, shown.target_pieces, np.array(shown.weights))
         for row in found.rows
-        if (shown := row.result.alignment) is not None
+        if (shown := row.alignment) is not None and shown.fault is None
     ]
     if panels:
-        sentence = next(row.result.alignment.source for row in found.rows if row.result.alignment)
+        sentence = next(row.alignment.sentence for row in found.rows if row.alignment)
         plot_side_by_side(panels, alignments, title=sentence)
         none = [row.entry.name for row in found.rows if not row.entry.attends]
         rest = f" Without cross-attention: {', '.join(none)}." if none else ""

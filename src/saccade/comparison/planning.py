@@ -13,6 +13,7 @@ SHARE = 0.92  # of the minutes is planned: the speed of a machine varies, and ch
 VALIDATIONS = 6
 VALIDATION_SHARE = 0.15  # of the minutes may go to validation; else there is less of it
 VALID_SENTENCES = 200
+FEWEST_SENTENCES = 20  # that a score is taken of
 AVERAGED = 5  # checkpoints, of
 CHECKPOINTS = 25
 LOGGED = 50  # lines of the log
@@ -24,6 +25,8 @@ class Speed:
 
     seconds_an_update: float
     validation_seconds: float
+    loss_seconds: float = 0.0  # of them, for the loss of all validation data
+    sentences: int = VALID_SENTENCES  # that were translated in the rest
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,17 @@ class Plan:
     """The length of one run."""
 
     updates: int
-    validations: int
+    validations: int  # before the end; 0 if one would take too much of the budget
     tokens_an_update: float
     speed: Speed | None = None  # of a budget of minutes
+    valid_sentences: int | None = None  # fewer than usual
 
 
-def plan(budget: Budget, tokens_an_update: float, speed: Speed | None = None) -> Plan:
-    """As many updates as the budget allows, at least one."""
+def plan(budget: Budget, tokens_an_update: float, speed: Speed | None = None, *, fewer: bool = True) -> Plan:
+    """As many updates as the budget allows, at least one; `fewer` validation sentences are taken where it is short.
+
+    Where even those would take too long there is no validation but the one at the end, which is not part of the budget.
+    """
     if budget.tokens is not None:
         updates = max(1, round(budget.tokens / tokens_an_update))
         return Plan(updates, min(VALIDATIONS, updates), tokens_an_update)
@@ -47,9 +54,17 @@ def plan(budget: Budget, tokens_an_update: float, speed: Speed | None = None) ->
     validations = VALIDATIONS
     while validations > 1 and validations * speed.validation_seconds > VALIDATION_SHARE * seconds:
         validations -= 1
-    left = SHARE * seconds - validations * speed.validation_seconds
-    updates = max(1, int(left / speed.seconds_an_update))
-    return Plan(updates, min(validations, updates), tokens_an_update, speed)
+    validation, sentences = speed.validation_seconds, None
+    allowed = VALIDATION_SHARE * seconds
+    if validation > allowed:  # even once
+        each = (validation - speed.loss_seconds) / max(1, speed.sentences)
+        sentences = int((allowed - speed.loss_seconds) / each) if fewer and each > 0 else 0
+        if sentences < FEWEST_SENTENCES:
+            validations, sentences = 0, FEWEST_SENTENCES if fewer else None
+        else:
+            validation = speed.loss_seconds + sentences * each
+    updates = max(1, int((SHARE * seconds - validations * validation) / speed.seconds_an_update))
+    return Plan(updates, min(validations, updates), tokens_an_update, speed, sentences)
 
 
 def planned_settings(found: Plan, budget: Budget, family: RunConfig) -> dict[str, Any]:
@@ -69,8 +84,9 @@ def planned_settings(found: Plan, budget: Budget, family: RunConfig) -> dict[str
             "average_last": AVERAGED,
             "keep_checkpoints": max(AVERAGED, training.keep_checkpoints),
             "checkpoint_every": max(1, found.updates // CHECKPOINTS),
-            "validate_every": -(-found.updates // found.validations),
-            "valid_sentences": VALID_SENTENCES,
+            # A run is validated at its end anyway.
+            "validate_every": -(-found.updates // found.validations) if found.validations else found.updates + 1,
+            "valid_sentences": found.valid_sentences or VALID_SENTENCES,
             "log_every": min(50, max(1, found.updates // LOGGED)),
         },
         "decoding": {"beam": 5},

@@ -1,26 +1,24 @@
-"""What is compared: models, data, test set and budget; and whether an output folder is of the same comparison."""
+"""What is compared: models, data, test set and budget."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from saccade.comparison.budget import Budget
 from saccade.comparison.entries import Entry
-from saccade.config import merge, underscored
+from saccade.comparison.planning import Plan, planned_settings
+from saccade.config import merge
 from saccade.data.files import read_lines
-from saccade.data.inputs import InputFile, Inputs
 from saccade.errors import SaccadeError, UsageError
-from saccade.folder import read_json
 from saccade.training.config import RunConfig, run_config
-from saccade.untrusted import shown
+from saccade.training.run import check as check_run
 
 LIMITS = ("max_steps", "max_epochs", "max_minutes")
 PATHS = ("source", "target", "valid_source", "valid_target")
 SOME_STEPS = 1000  # stands for the end of a run before that is planned
-STATE = "compare.json"
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,23 @@ class Request:
     output: Path
     sentence: str | None = None  # to draw the alignments of; by default one of the test set
 
-    def config(self, entry: Entry, planned: Mapping[str, Any] | None = None) -> RunConfig:
-        """The run of one model: the family's own settings, then what was planned, then what the user said."""
+    def config(
+        self, entry: Entry, planned: Mapping[str, Any] | None = None, *, settings: Mapping[str, Any] | None = None
+    ) -> RunConfig:
+        """The run of one model: the family's own settings, then what was planned, then what the user said.
+
+        `settings` are what he said at another time.
+        """
         base = planned or {"training": {"max_steps": SOME_STEPS}}
         limits = {"training": {name: base["training"].get(name) for name in LIMITS}}
         fixed = {"model": {"preset": entry.preset}, "output": str(self.output / "runs" / entry.name)}
-        values = merge(merge(merge(base, self.settings), limits), fixed)
+        values = merge(merge(merge(base, self.settings if settings is None else settings), limits), fixed)
         return run_config(values, where=f"model {entry.name}")
+
+    def rehearsed(self, entry: Entry) -> RunConfig:
+        """The run of one model with all that a plan decides, but of some length: this is not known yet."""
+        family = self.config(entry)
+        return self.config(entry, planned_settings(Plan(SOME_STEPS, 1, 0.0), self.budget, family))
 
     def check(self) -> None:
         """Refuse at once what would fail after minutes of training."""
@@ -52,7 +60,9 @@ class Request:
                 do="leave out --training.start and --training.objective",
             )
         for entry in self.entries:
-            config = self.config(entry)
+            config = self.rehearsed(entry)
+            if config.data.source:
+                check_run(config)
             if config.decoding.nbest != 1 or config.decoding.sample:
                 raise UsageError("a comparison scores one output a sentence", do="leave out nbest and sample")
             if config.decoding.replace_unknown == "lexicon":
@@ -83,58 +93,14 @@ class Request:
                 )
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def identity(self) -> dict[str, Any]:
-        """All that a row of the table depends on but its model; files count by their content, wherever they lie."""
-        data: Mapping[str, Any] = self.settings.get("data", {})
-        config = self.config(self.entries[0])
-        files = Inputs(config.data).digests()
-        files["test_source"] = [InputFile(str(self.test_source)).digest]
-        files["test_reference"] = [InputFile(str(path)).digest for path in self.test_references]
-        return {
-            "budget": {"minutes": self.budget.minutes, "tokens": self.budget.tokens},
-            "model": plain(self.settings.get("model", {})),
-            "data": plain({name: value for name, value in data.items() if name not in (*PATHS, "cache", "workers")}),
-            "training": plain(self.settings.get("training", {})),
-            "decoding": plain(self.settings.get("decoding", {})),
-            "sentence": self.sentence,
-            "files": files,
-        }
+    def drawn_sentence(self) -> str:
+        """The sentence whose alignments are drawn."""
+        return self.sentence or chosen_sentence(self.sources())
 
 
-def plain(settings: Any) -> Any:
-    """Settings as a JSON file gives them back."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in underscored(settings).items()}
-
-
-def check_same(output: Path, identity: Mapping[str, Any]) -> None:
-    """Refuse an output folder that holds another comparison; other models may join."""
-    path = output / STATE
-    if not path.exists():
-        if output.exists() and (not output.is_dir() or any(one.name != ".lock" for one in output.iterdir())):
-            raise SaccadeError(
-                "already exists and holds no comparison", where=str(output), do="choose another --output"
-            )
-        return
-    before = read_json(path).get("settings")
-    changed = differences(before if isinstance(before, dict) else {}, identity)
-    if changed:
-        raise SaccadeError(
-            f"holds a comparison with other settings: {'; '.join(changed[:5])}",
-            where=str(output),
-            do="leave the settings as they were (only --models may change), or choose another --output",
-        )
-
-
-def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The dotted settings in which two comparisons differ, in words."""
-    words: list[str] = []
-    for name in dict.fromkeys([*before, *after]):
-        old, new = before.get(name), after.get(name)
-        dotted = f"{prefix}{name}".replace("_", "-")
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            words += differences(old, new, f"{dotted}.")
-        elif old != new and dotted.startswith("files."):
-            words.append(f"the files of --{dotted.removeprefix('files.')} are not the same")
-        elif old != new:
-            words.append(f"{dotted} {shown(old)} -> {shown(new)}")
-    return words
+def chosen_sentence(sources: Sequence[str], low: int = 12, high: int = 18) -> str:
+    """The first sentence of 12 to 18 words, or the one that comes nearest to 15."""
+    lengths = [len(source.split()) for source in sources]
+    suited = (source for source, length in zip(sources, lengths, strict=True) if low <= length <= high)
+    nearest = min(range(len(sources)), key=lambda row: (lengths[row] == 0, abs(lengths[row] - (low + high) // 2)))
+    return next(suited, sources[nearest])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,17 +38,6 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Alignment:
-    """Where the model looked in the sentence of the comparison."""
-
-    source: str
-    target: str
-    source_pieces: list[str]
-    target_pieces: list[str]
-    weights: list[list[float]]  # (T, S)
-
-
-@dataclass(frozen=True)
 class Result:
     """How far one model is, and what was found."""
 
@@ -60,8 +49,8 @@ class Result:
     peak_memory: int = 0  # bytes, of the training
     trained: Trained | None = None
     decoded: Decoded | None = None
-    alignment: Alignment | None = None
     reason: str | None = None  # of a failure
+    machine: dict[str, str] = field(default_factory=dict)  # that it was trained on
 
     def failed(self, reason: str) -> Result:
         """The same, with what went wrong."""

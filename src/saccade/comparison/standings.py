@@ -8,17 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
+from saccade.comparison.alignments import Alignment, read_alignment
 from saccade.comparison.entries import Entry
+from saccade.comparison.identity import PLACES
+from saccade.comparison.notes import notes_on
 from saccade.comparison.request import Request
 from saccade.comparison.result import Result, outputs_path, read_result, run_path
 from saccade.data.files import read_lines
 from saccade.errors import SaccadeError
 from saccade.evaluation.bootstrap import Comparison, Interval, interval, paired_bootstrap
 from saccade.evaluation.curves import points_of
-from saccade.evaluation.length_buckets import FEWEST, LONG, Bucket, length_buckets, long_rows
+from saccade.evaluation.length_buckets import Bucket, length_buckets, long_rows
 from saccade.evaluation.scores import bleu, chrf
 from saccade.models.family import Costs
-from saccade.models.registry import load_family
+from saccade.models.registry import presets
 from saccade.training.directory import RunDirectory
 from saccade.training.tracking import read_rows
 
@@ -44,6 +47,7 @@ class Row:
     chrf: float | None = None
     by_length: tuple[Interval, ...] = ()  # one a bucket
     curve: Curve | None = None
+    alignment: Alignment | None = None  # in the sentence of the comparison
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,10 @@ def standings_of(request: Request) -> Standings:
     outputs: dict[str, list[str]] = {}
     signatures: list[str] = []
     for entry in request.entries:
-        result = read_result(request.output, entry.name) or Result(entry.name, "failed", reason="never began")
-        costs = load_family(entry.family).costs
+        result = read_result(request.output, entry.name) or Result(
+            entry.name, "failed", reason="nothing is known of it"
+        )
+        costs = presets()[entry.preset].costs()
         if result.status != "done":
             rows.append(Row(entry, costs, result))
             continue
@@ -91,7 +97,8 @@ def standings_of(request: Request) -> Standings:
         ]
         curve = curve_of(run_path(request.output, entry.name))
         total = interval("bleu", texts, references)
-        rows.append(Row(entry, costs, result, total, found.value, tuple(parts), curve))
+        shown = read_alignment(request.output, entry.name, request.drawn_sentence()) if entry.attends else None
+        rows.append(Row(entry, costs, result, total, found.value, tuple(parts), curve, shown))
     check_same_data(rows)
     far = long_rows(sources)
     baseline = find_baseline(rows)
@@ -124,7 +131,7 @@ def read_outputs(output: Path, name: str, expected: int) -> list[str]:
         raise SaccadeError(
             f"has {len(texts):,} lines for {expected:,} sentences",
             where=str(path),
-            do=f"remove results/{name}.json beside it, and run the same command again",
+            do="run the same command again, which makes it anew",
         )
     return texts
 
@@ -144,7 +151,7 @@ def check_same_data(rows: Sequence[Row]) -> None:
     for row in rows:
         if row.result.trained is None or row.result.config is None:
             continue
-        asked = {name: value for name, value in row.result.config["data"].items() if name not in ("cache", "workers")}
+        asked = {name: value for name, value in row.result.config["data"].items() if name not in PLACES}
         first, digest = digests.setdefault(repr(sorted(asked.items())), (row.entry.name, row.result.trained.data))
         if digest != row.result.trained.data:
             raise SaccadeError(
@@ -165,26 +172,3 @@ def curve_of(run: Path) -> Curve | None:
     steps, seconds = [0.0, *clock.steps], [0.0, *clock.values]
     minutes = [float(np.interp(step, steps, seconds)) / 60 for step in scores.steps]
     return Curve(minutes, scores.values)
-
-
-def notes_on(rows: Sequence[Row], buckets: Sequence[Bucket], long_sentences: int) -> list[str]:
-    """What a reader of the table must know."""
-    notes: list[str] = []
-    for row in rows:
-        name, result = row.entry.name, row.result
-        if result.status == "failed":
-            notes.append(f"{name} failed: {result.reason}")
-        if result.trained and result.plan and result.trained.updates < result.plan.updates:
-            notes.append(
-                f"{name} ended after {result.trained.updates:,} of {result.plan.updates:,} planned updates, before its "
-                "learning rate had come down"
-            )
-    without = [row.entry.name for row in rows if not row.entry.attends]
-    if without:
-        notes.append(f"no cross-attention, so no alignment: {', '.join(without)}")
-    small = [f"{bucket} words: {len(bucket.rows)}" for bucket in buckets if len(bucket.rows) < FEWEST]
-    if small:
-        notes.append(f"few sentences, so little is certain there: {', '.join(small)}")
-    if not long_sentences:
-        notes.append(f"no test sentence has more than {LONG} words, so there are no differences on long ones")
-    return notes

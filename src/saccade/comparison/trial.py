@@ -16,10 +16,11 @@ from saccade.training.data import Data
 from saccade.training.forecast import synchronize
 from saccade.training.loop import Loop
 from saccade.training.machine import autocast_for, choose_precision, prepare_machine
+from saccade.training.objectives.factory import make_likelihood
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizer import make_optimizer
 from saccade.training.run import check
-from saccade.training.validation import validate
+from saccade.training.validation import group_by_source, validate
 
 UPDATES = 20
 UNTIMED = 3  # the first ones load kernels and find memory
@@ -43,10 +44,9 @@ def measure(data: Data, config: RunConfig, budget_seconds: float) -> Speed:
     torch.manual_seed(training.seed)
     choice = config.choice()
     model = choice.build(vocabulary_sizes(data.tokenizers)).to(device)
-    objective = Likelihood(training.label_smoothing, auxiliary=choice.config.auxiliary)
     loop = Loop(
         model,
-        objective,
+        make_likelihood(training, choice),
         make_optimizer(model.parameters(), training),
         Order.of(data.train, config.data, training.seed),
         symbols=data.tokenizers.target.symbols,
@@ -70,13 +70,19 @@ def measure(data: Data, config: RunConfig, budget_seconds: float) -> Speed:
             break
     timed = times[UNTIMED:]
     translator = Translator(model, data.tokenizers, config.decoding, device)
-    return Speed(sum(timed) / len(timed), validation_seconds(data, config, translator))
-
-
-def validation_seconds(data: Data, config: RunConfig, translator: Translator) -> float:
-    """The time of one validation; outputs are as long as real ones, which those of an untrained model are not."""
+    seconds = sum(timed) / len(timed)
     if data.valid is None:
-        return 0.0
+        return Speed(seconds, 0.0)
+    sentences = len(group_by_source(data.valid.pairs or [], training.valid_sentences)[0])
+    loss = validation_seconds(data, config, translator, 0)
+    return Speed(
+        seconds, validation_seconds(data, config, translator, sentences) if sentences else loss, loss, sentences
+    )
+
+
+def validation_seconds(data: Data, config: RunConfig, translator: Translator, sentences: int) -> float:
+    """The time of one validation; outputs are as long as real ones, which those of an untrained model are not."""
+    assert data.valid is not None
     ratio = data.train.statistics.target_tokens / max(1, data.train.statistics.source_tokens)
     lengths = {"max_length": 0, "min_length": 0, "max_length_factor": ratio, "max_length_offset": 5}
     translator.decoding = translator.decoding.model_copy(update=lengths)
@@ -87,7 +93,7 @@ def validation_seconds(data: Data, config: RunConfig, translator: Translator) ->
         Likelihood(config.training.label_smoothing),
         metrics=config.training.metrics,
         batch_tokens=config.data.batch_tokens,
-        sentences=config.training.valid_sentences,
+        sentences=sentences,
         samples=0,
     )
     return time.perf_counter() - began

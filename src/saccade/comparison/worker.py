@@ -1,8 +1,8 @@
 """One model of a comparison, in a process of its own, so that its peak memory is its own too.
 
-It is started as `python -m saccade.comparison.worker PHASE JOB`: the phase `plan` makes the token cache and decides the
-number of updates, the phase `train` trains, or goes on with a training, and translates the test set. What it finds
-goes into the result of the model.
+The phase `plan` makes the token cache and decides the number of updates; the phase `train` trains, or goes on with a
+training, and translates the test set; the phase `align` draws another sentence than before. What it finds goes into the
+result of the model. `launch` starts it.
 """
 
 from __future__ import annotations
@@ -10,26 +10,22 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from saccade.checkpoint import vocabulary_sizes
+from saccade.comparison.alignments import Alignment, alignment_of, write_alignment
 from saccade.comparison.budget import Budget
 from saccade.comparison.entries import Entry
-from saccade.comparison.planning import Plan, plan, planned_settings
+from saccade.comparison.identity import PLACES
+from saccade.comparison.machine import measured_with
+from saccade.comparison.planning import plan, planned_settings
+from saccade.comparison.process import Ended
 from saccade.comparison.request import Request
-from saccade.comparison.result import (
-    Alignment,
-    Decoded,
-    Result,
-    Trained,
-    outputs_path,
-    read_result,
-    run_path,
-    write_result,
-)
+from saccade.comparison.result import Decoded, Result, Trained, outputs_path, read_result, run_path, write_result
 from saccade.comparison.trial import measure, tokens_an_update
 from saccade.config import build
 from saccade.errors import SaccadeError, is_out_of_memory
@@ -37,7 +33,7 @@ from saccade.folder import damaged, json_text, read_json, replace_file
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator, load
 from saccade.training.config import RunConfig
-from saccade.training.data import load_data
+from saccade.training.data import Data, check_lengths, load_data
 from saccade.training.directory import RunDirectory
 from saccade.training.machine import prepare_machine
 from saccade.training.memory import highest_memory
@@ -45,7 +41,7 @@ from saccade.training.run import resume, train
 from saccade.training.state import checkpoints, load_state
 from saccade.training.tracking import read_rows
 
-FAILED = 1
+FAILED = 3  # Python itself leaves with 1 or 2
 INTERRUPTED = {"Ctrl-C": 128 + signal.SIGINT, "SIGTERM": 128 + signal.SIGTERM}
 WARM_UP = 8  # sentences that are translated before the clock starts
 
@@ -97,39 +93,81 @@ class Teller:
 def plan_run(job: Job) -> int:
     """Decide how long the model trains; returns the exit code."""
     request, entry = job.request, job.entry
-    family = request.config(entry)
     # Settings that do not depend on the length of the run are those of the real one in the trial too.
-    config = request.config(entry, planned_settings(Plan(1000, 1, 0.0), job.budget, family))
+    config = request.rehearsed(entry)
     data = load_data(config.data, Teller())
+    check_readable(request, config, data)
     speed = None if job.budget.minutes is None else measure(data, config, 60 * job.budget.minutes)
-    found = plan(job.budget, tokens_an_update(data, config), speed)
-    final = request.config(entry, planned_settings(found, job.budget, family))
+    fewer = "valid_sentences" not in request.settings.get("training", {})
+    found = plan(job.budget, tokens_an_update(data, config), speed, fewer=fewer)
+    final = request.config(entry, planned_settings(found, job.budget, request.config(entry)))
     write_result(request.output, Result(entry.name, "planned", final.model_dump(mode="json"), found))
     timed = f", {speed.seconds_an_update:.3g} s each in a trial" if speed else ""
     print(f"{entry.name}: {found.updates:,} updates are planned{timed}", file=sys.stderr)
     return 0
 
 
+def check_readable(request: Request, config: RunConfig, data: Data) -> None:
+    """Refuse texts that are too long for the model before it has learnt for hours."""
+    model: Any = config.choice().build(vocabulary_sizes(data.tokenizers))
+    check_lengths(model, data)
+    if model.longest is None:
+        return
+    lengths = [len(ids) + 1 for ids in data.tokenizers.source.encode_batch(request.sources())]
+    longest = max(lengths)
+    if longest > model.longest:
+        raise SaccadeError(
+            f"line {lengths.index(longest) + 1:,} has {longest:,} tokens, the model {model.longest:,} positions",
+            where=str(request.test_source),
+            do="raise --model.max-positions, or leave this line out of the test set",
+        )
+
+
 def train_run(job: Job) -> int:
-    """Train and translate, or do what is left of that; returns the exit code."""
+    """Train or go on, then translate the test set and draw the sentence; returns the exit code."""
     output, name = Path(job.output), job.entry.name
-    result = read_result(output, name)
-    if result is None or result.config is None:
-        raise SaccadeError("is not planned yet", where=str(output / "results"), do="run the comparison again")
-    config = build(RunConfig, result.config, where=name)
+    result, config = planned(job)
     directory = RunDirectory(run_path(output, name))
     if result.trained is None:
-        ended = resume(directory.path) if directory.config.is_file() else train(config)
+        ended = resume(directory.path, places_in(config)) if directory.config.is_file() else train(config)
+        # This includes the longest possible batch, which every run is tried with before it learns.
         peak = max(result.peak_memory, highest_memory(choose_device(config.training.device)))
         if ended.interrupted is not None:
             write_result(output, replace(result, status="planned", reason=None, peak_memory=peak))
             return INTERRUPTED[ended.interrupted]
-        result = replace(result, status="trained", reason=None, peak_memory=peak, trained=account_of(directory))
+        result = replace(
+            result,
+            status="trained",
+            reason=None,
+            peak_memory=peak,
+            trained=account_of(directory),
+            machine=measured_with(),
+        )
         write_result(output, result)
     else:
         prepare_machine(config.training)
-    write_result(output, translate(job, result, load(directory.path, config.training.device)))
+    translator = load(directory.path, config.training.device)
+    translated = translate(job.request, result, translator)
+    draw(job, translator)
+    write_result(output, translated)
     return 0
+
+
+def planned(job: Job) -> tuple[Result, RunConfig]:
+    """What is known of the model, and its run as it was planned; where its files lie is said by the present job."""
+    output, name = Path(job.output), job.entry.name
+    result = read_result(output, name)
+    if result is None or result.config is None:
+        raise SaccadeError(f"{name} has no plan", where=str(output / "results"), do="run the comparison again")
+    before, now = build(RunConfig, result.config, where=name), job.request.config(job.entry)
+    data = before.data.model_copy(update={place: getattr(now.data, place) for place in PLACES})
+    config = before.model_copy(update={"data": data, "output": now.output})
+    return replace(result, config=config.model_dump(mode="json")), config
+
+
+def places_in(config: RunConfig) -> dict[str, Any]:
+    """The settings that a resumed run may find changed: where its files lie."""
+    return {"data": config.data.model_dump(mode="json", include=set(PLACES))}
 
 
 def account_of(directory: RunDirectory) -> Trained:
@@ -147,67 +185,69 @@ def account_of(directory: RunDirectory) -> Trained:
     )
 
 
-def translate(job: Job, result: Result, translator: Translator) -> Result:
-    """Translate the test set and keep the outputs; explain the sentence of the comparison."""
-    request, name = job.request, job.entry.name
+def translate(request: Request, result: Result, translator: Translator) -> Result:
+    """Translate the test set and keep the outputs."""
     sources = request.sources()
     list(translator.stream(sources[:WARM_UP]))
     began = time.perf_counter()
     found = list(translator.stream(sources))
     seconds = time.perf_counter() - began
-    path = outputs_path(request.output, name)
+    path = outputs_path(request.output, result.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, "".join(f"{one.text}\n" for one in found))
     tokens = sum(len(one.candidates[0].tokens) + 1 for one in found)
     parameters = sum(parameter.numel() for parameter in translator.model.parameters())
-    return replace(
-        result,
-        status="done",
-        reason=None,
-        parameters=parameters,
-        decoded=Decoded(seconds, len(sources), tokens),
-        alignment=alignment(job.entry, translator, request.sentence or chosen_sentence(sources)),
-    )
+    decoded = Decoded(seconds, len(sources), tokens)
+    return replace(result, status="done", reason=None, parameters=parameters, decoded=decoded)
 
 
-def alignment(entry: Entry, translator: Translator, sentence: str) -> Alignment | None:
-    """Where the model looks, if it can."""
-    if not entry.attends:
-        return None
-    found = translator.explain(sentence)
-    weights = [[round(weight, 4) for weight in row] for row in found.alignment.tolist()]
-    return Alignment(found.source, found.target, list(found.source_pieces), list(found.target_pieces), weights)
+def align_run(job: Job) -> int:
+    """Draw the sentence of the comparison with a model that is done; returns the exit code."""
+    _, config = planned(job)
+    prepare_machine(config.training)
+    draw(job, load(run_path(Path(job.output), job.entry.name), config.training.device))
+    return 0
 
 
-def chosen_sentence(sources: list[str], low: int = 12, high: int = 18) -> str:
-    """The first sentence of 12 to 18 words, or the one that comes nearest to 15."""
-    lengths = [len(source.split()) for source in sources]
-    suited = (source for source, length in zip(sources, lengths, strict=True) if low <= length <= high)
-    nearest = min(range(len(sources)), key=lambda row: (lengths[row] == 0, abs(lengths[row] - (low + high) // 2)))
-    return next(islice(suited, 1), sources[nearest])
+def draw(job: Job, translator: Translator) -> None:
+    """Keep where the model looks, if it can, or why that is not known: a score does not depend on it."""
+    if not job.entry.attends:
+        return
+    sentence = job.request.drawn_sentence()
+    try:
+        found = alignment_of(sentence, translator.explain(sentence))
+    except SaccadeError as error:
+        found = Alignment(sentence, fault=error.what)
+    write_alignment(job.request.output, job.entry.name, found)
 
 
-PHASES = {"plan": plan_run, "train": train_run}
+PHASES = {"plan": plan_run, "train": train_run, "align": align_run}
 
 
-def run_phase(phase: str, job: Job) -> int:
+def run_phase(phase: str, job: Job) -> Ended:
     """Do one phase; a fault goes into the result, and the others of the comparison go on."""
     output, name = Path(job.output), job.entry.name
     try:
-        return PHASES[phase](job)
+        return Ended(PHASES[phase](job))
     except KeyboardInterrupt:
-        return INTERRUPTED["Ctrl-C"]
+        return Ended(INTERRUPTED["Ctrl-C"])
     except Exception as error:
-        out_of_memory = is_out_of_memory(error)
-        reason = "out of memory" if out_of_memory else str(error) or type(error).__name__
-        if not (out_of_memory or isinstance(error, SaccadeError)):
-            import traceback
-
-            traceback.print_exc()
-            reason = f"{type(error).__name__}: {reason}"
-        write_result(output, (read_result(output, name) or Result(name, "failed")).failed(reason))
-        return FAILED
+        reason = reason_of(error)
+        if phase != "align":  # its model is done, whatever happens to the picture
+            with suppress(OSError, SaccadeError):  # on a full disk; whoever started this writes it then
+                write_result(output, (read_result(output, name) or Result(name, "failed")).failed(reason))
+        return Ended(FAILED, reason)
 
 
-if __name__ == "__main__":
-    sys.exit(run_phase(sys.argv[1], read_job(Path(sys.argv[2]))))
+def reason_of(error: Exception) -> str:
+    """What went wrong, in a person's words; a fault of ours has a traceback besides."""
+    if is_out_of_memory(error):
+        return "out of memory"
+    if isinstance(error, SaccadeError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    import traceback
+
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {error}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from saccade.complexity.exponents import exponent, last_octaves
@@ -35,17 +35,21 @@ class Findings:
     plan: Plan
     measurements: tuple[Measurement, ...]
     paths: dict[str, dict[int, int]]
-    """By layer and number of places: the dependent steps on the longest path."""
+    """By layer and number of places: the dependent steps on the longest path, where it was found."""
     steps: dict[str, dict[int, int]]
     """By layer and number of places: the steps of one layer that wait for each other."""
+    path_faults: dict[str, str] = field(default_factory=dict)
+    """By layer: why some paths of it were not found."""
+    interrupted: bool = False
+    """Whether it ended before its time: what is missing was not tried."""
 
     def of(self, layer: str, width: int) -> list[Measurement]:
         """One curve over the lengths, without what was left out."""
-        return [
-            found
-            for found in self.measurements
-            if found.layer == layer and found.width == width and found.left_out is None
-        ]
+        return [found for found in self.made() if found.layer == layer and found.width == width]
+
+    def made(self) -> list[Measurement]:
+        """What was measured."""
+        return [found for found in self.measurements if found.left_out is None]
 
     def left_out(self) -> list[Measurement]:
         """What was not measured."""
@@ -86,6 +90,7 @@ class Findings:
         """Plain data: everything, with what the paper says beside it."""
         return {
             "plan": asdict(self.plan),
+            "interrupted": self.interrupted,
             "layers": {name: self.layer_to_json(name) for name in self.plan.layers},
             "measurements": [
                 {**asdict(found), "seconds": found.seconds, "memory": found.memory} for found in self.measurements
@@ -106,6 +111,7 @@ class Findings:
             "path_lengths_by_formula": {
                 places: subject.longest_path(places, self.plan.sizes) for places in self.paths[name]
             },
+            "path_fault": self.path_faults.get(name),
         }
 
 

@@ -12,9 +12,12 @@ from torch import Tensor, nn
 from saccade.complexity import resident
 from saccade.complexity.subjects import MEASURED_PLACE, SUBJECTS, Sizes, Subject
 from saccade.errors import is_out_of_memory
+from saccade.training.memory import forget_highest_of_process
 
 SHORT = 16  # places of the input that loads the kernels before anything is measured
 FEWEST, MOST = 3, 200  # timed runs
+FLOAT_BYTES = 4
+MATRICES = 3  # n x n for each head, that explicit attention holds at once: the weights, and two gradients
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Measurement:
     kept_memory: int | None = None
     """What the first run left behind for good, mostly kernels compiled for this shape; not in the peaks."""
     left_out: str | None = None
+    threads: int = 0
+    """Those that torch took in the process that measured."""
 
     @property
     def seconds(self) -> float | None:
@@ -84,16 +89,19 @@ class Peaks:
 def measure(task: Task) -> Measurement:
     """Build the layer and measure it here: for peaks that mean something, in a process that did nothing before."""
     subject = SUBJECTS[task.layer]
+    found = Measurement(task.layer, task.width, task.length, task.length * task.width * FLOAT_BYTES)
+    measurable = resident.measurable()
+    if not measurable and reckoned_memory(task) > task.memory:
+        return left_out(found, f"is reckoned to need more than {task.memory / 1e9:g} GB")
     torch.manual_seed(0)
     layer = subject.build(task.width, task.sizes, MEASURED_PLACE)
     x = torch.randn(1, task.length, task.width, requires_grad=True)  # batch 1
     gradient = torch.randn(1, task.length, task.width)
-    found = Measurement(task.layer, task.width, task.length, x.nelement() * x.element_size())
     short = torch.randn(1, SHORT, task.width, requires_grad=True)
     run(subject, layer, short, torch.ones_like(short))
     clear(layer, short)
     peaks = None
-    if resident.measurable():
+    if measurable:
         try:
             with resident.at_most(task.memory):
                 peaks = measure_memory(subject, layer, x, gradient)
@@ -115,7 +123,15 @@ def measure(task: Task) -> Measurement:
         None if peaks is None else peaks.forward,
         None if peaks is None else peaks.backward,
         None if peaks is None else peaks.kept,
+        threads=torch.get_num_threads(),
     )
+
+
+def reckoned_memory(task: Task) -> int:
+    """Bytes that the layer takes at least, where nobody can measure them: n x n matrices, or outputs and a gradient."""
+    if SUBJECTS[task.layer].memory == 2:
+        return FLOAT_BYTES * MATRICES * task.sizes.heads * task.length**2
+    return FLOAT_BYTES * 2 * task.length * task.width
 
 
 def left_out(found: Measurement, why: str) -> Measurement:
@@ -132,7 +148,7 @@ def measure_memory(subject: Subject, layer: nn.Module, x: Tensor, gradient: Tens
     base = resident.settle()
     outputs = subject.run(layer, x)
     forward = resident.status("VmHWM") - base
-    resident.forget_highest()
+    forget_highest_of_process()
     torch.autograd.backward(outputs, gradient)
     backward = resident.status("VmHWM") - base
     del outputs

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,15 +23,26 @@ ROWS = 64  # output places that are followed back at the same time
 SEED = 0
 
 
-def path_lengths(subject: Subject, lengths: tuple[int, ...], sizes: Sizes) -> dict[int, int]:
-    """For each number of places, the dependent steps after which every output has heard of every input it may see."""
-    found = {}
-    for places in lengths:
-        layers = smallest_stack(
-            lambda place: layer_of(subject, sizes, place), places, width_for(sizes), one_way=subject.one_way
-        )
-        found[places] = layers * sequential_steps(subject, places, sizes)
-    return found
+class SignalPath(NamedTuple):
+    """The longest way of a signal among so many places."""
+
+    layers: int
+    """Of the smallest stack in which every output has heard of every input it may see."""
+    steps: int
+    """Of each of them, that wait for each other."""
+
+    @property
+    def length(self) -> int:
+        """All dependent steps on it."""
+        return self.layers * self.steps
+
+
+def longest_path(subject: Subject, places: int, sizes: Sizes) -> SignalPath:
+    """Found in real stacks of the layer, with random weights."""
+    layers = smallest_stack(
+        lambda place: layer_of(subject, sizes, place), places, width_for(sizes), one_way=subject.one_way
+    )
+    return SignalPath(layers, sequential_steps(subject, places, sizes))
 
 
 def width_for(sizes: Sizes) -> int:

@@ -11,14 +11,13 @@ from typing import NamedTuple
 from saccade.complexity.findings import Findings, Growth
 from saccade.complexity.measurement import Measurement
 from saccade.complexity.subjects import SUBJECTS
-from saccade.errors import SaccadeError
 
 Cell = Callable[[Measurement], str]
 
 NOTHING = "-"
 COLUMNS = (
     *("layer", "width", "length", "forward_seconds", "forward_spread", "backward_seconds", "backward_spread"),
-    *("repeats", "forward_memory", "backward_memory", "kept_memory", "input_bytes", "left_out"),
+    *("repeats", "forward_memory", "backward_memory", "kept_memory", "input_bytes", "left_out", "threads"),
 )
 
 
@@ -83,7 +82,10 @@ def by_length(findings: Findings, width: int, title: str, cell: Cell, notes: lis
     """One row for each length, one column for each layer."""
     layers = list(findings.plan.layers)
     cells = {(found.layer, found.length): cell(found) for found in findings.measurements if found.width == width}
-    rows = [[f"{length:,}", *(cells[layer, length] for layer in layers)] for length in sorted(findings.plan.lengths)]
+    rows = [
+        [f"{length:,}", *(cells.get((layer, length), NOTHING) for layer in layers)]
+        for length in sorted(findings.plan.lengths)
+    ]
     return Section(title, [["n", *layers], *rows], ["n", *layers], notes)
 
 
@@ -127,7 +129,7 @@ def steps(findings: Findings) -> Section:
     lengths = sorted({places for found in findings.steps.values() for places in found})
     header = ["layer", "paper", *(f"n = {places:,}" for places in lengths)]
     rows = [
-        [name, f"O({SUBJECTS[name].sequential})", *(f"{found[places]:,}" for places in lengths)]
+        [name, f"O({SUBJECTS[name].sequential})", *(shown(found.get(places)) for places in lengths)]
         for name, found in findings.steps.items()
     ]
     return Section("sequential operations of a layer, counted in its graph", [header, *rows], header[2:], [])
@@ -140,14 +142,20 @@ def paths(findings: Findings) -> Section:
     rows = []
     for name, found in findings.paths.items():
         subject = SUBJECTS[name]
-        cells = [f"{found[places]:,} ({subject.longest_path(places, findings.plan.sizes):,})" for places in lengths]
+        cells = [f"{shown(found.get(n))} ({subject.longest_path(n, findings.plan.sizes):,})" for n in lengths]
         rows.append([name, f"O({subject.path})", *cells])
     sizes = findings.plan.sizes
     notes = [
         f"in brackets the formula, with kernel {sizes.kernel} and radius {sizes.radius}; a recurrent layer counts its "
-        "steps, and an output of it sees no later input"
+        "steps, and an output of it sees no later input",
+        *(f"{name} was not followed to the end: {why}" for name, why in findings.path_faults.items()),
     ]
     return Section("longest path between two places, by dependence", [header, *rows], header[2:], notes)
+
+
+def shown(count: int | None) -> str:
+    """A number, or a dash."""
+    return NOTHING if count is None else f"{count:,}"
 
 
 def exponents(growth: Growth) -> list[str]:
@@ -169,13 +177,10 @@ def milliseconds(value: float) -> str:
 
 def write_csv(findings: Findings, path: Path) -> None:
     """One row for each measurement; seconds and bytes."""
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(COLUMNS)
-            writer.writerows(csv_row(found) for found in findings.measurements)
-    except OSError as error:
-        raise SaccadeError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows(csv_row(found) for found in findings.measurements)
 
 
 def csv_row(found: Measurement) -> list[str | int | float | None]:
@@ -195,4 +200,5 @@ def csv_row(found: Measurement) -> list[str | int | float | None]:
         found.kept_memory,
         found.input_bytes,
         found.left_out,
+        found.threads,
     ]

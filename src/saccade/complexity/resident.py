@@ -13,8 +13,8 @@ import platform
 import resource
 from collections.abc import Iterator
 
-from saccade.training.allocator import TOP_PAD, TRIM_THRESHOLD, keep_memory
-from saccade.training.memory import PROCESS, kilobytes
+from saccade.allocator import TOP_PAD, TRIM_THRESHOLD, keep_memory
+from saccade.training.memory import PROCESS, forget_highest_of_process, kilobytes
 
 MMAP_THRESHOLD = -3  # glibc's malloc.h
 SET_HUGE_PAGES_OFF = 41  # Linux's prctl.h: PR_SET_THP_DISABLE
@@ -24,13 +24,7 @@ OWN_MAPPING = 64 * 1024  # bytes from which a tensor gets pages of its own, whic
 
 def measurable() -> bool:
     """Whether this system lets a process watch its own memory as closely as needed here."""
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    try:
-        forget_highest()
-    except OSError:
-        return False
-    return True
+    return platform.libc_ver()[0] == "glibc" and forget_highest_of_process()
 
 
 def give_memory_back() -> None:
@@ -47,16 +41,11 @@ def reuse_memory() -> None:
         ctypes.CDLL(None).prctl(SET_HUGE_PAGES_OFF, 0, 0, 0, 0)
 
 
-def forget_highest() -> None:
-    """Start to measure the highest mark anew."""
-    (PROCESS / "clear_refs").write_text("5")
-
-
 def settle() -> int:
     """Give back all that is free, forget the highest mark, and return the bytes that remain in use."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
-    forget_highest()
+    forget_highest_of_process()
     return status("VmRSS")
 
 

@@ -21,7 +21,7 @@ from saccade.data.mapped import MappedArray
 from saccade.data.statistics import CorpusStatistics, StatisticsCounter
 from saccade.folder import damaged, read_json, write_json
 
-FORMAT = 1
+FORMAT = 2
 META = "store.json"
 ARRAYS = ("source.ids", "source.offsets", "target.ids", "target.offsets")
 OFFSETS = np.dtype("<i8")

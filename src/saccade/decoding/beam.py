@@ -26,6 +26,7 @@ from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decodes, Memory, Step, reorder, select
 from saccade.symbols import Symbols
 
+ROWS = 256  # whose logits are made at once on the CPU: few enough for its cache
 LAYERS = 8  # a row of probabilities is folded into so many layers to find its largest,
 FOLDED = 8  # if that leaves at least this many times as many columns as are wanted
 
@@ -74,6 +75,8 @@ def beam_search(
     """
     live = begin(model, memory, config, symbols)
     sentences = all_sentences(constraints, config)
+    lengths = torch.arange(1, int(constraints.limits.max()) + 1, device=constraints.limits.device)
+    penalties = length_penalty(lengths, config.length_penalty, config.length_alpha)  # (longest,), of length 1 first
     found: list[list[Hypothesis]] = [[] for _ in sentences.row]
     for length in range(1, int(constraints.limits.max()) + 1):
         step = model.step(live.tokens[:, -1], live.state, live.memory, record=live.coverage is not None)
@@ -82,16 +85,16 @@ def beam_search(
         ended = ending(candidates, symbols)
         going = continuing(candidates, config, symbols)
 
-        scores = penalised(ended, live, length, config)  # (B, C)
+        scores = penalised(ended, live, penalties[length - 1], config)  # (B, C)
         sentences = sentences._replace(best=torch.cat([sentences.best, scores], dim=1).topk(config.nbest).values)
         collect(found, ended, scores, scores >= sentences.best[:, -1:], live, sentences, finished=True)
 
         at_limit = sentences.constraints.limits == length  # (B,)
         if at_limit.any():
-            scores = penalised(going, live, length, config)  # (B, K)
+            scores = penalised(going, live, penalties[length - 1], config)  # (B, K)
             collect(found, going, scores, at_limit[:, None], live, sentences, finished=False)
 
-        going = give_up(going, sentences, config) if early_stop else going
+        going = give_up(going, sentences, penalties) if early_stop else going
         lives = going.log_probability[:, 0] > -math.inf  # (B,) the best of them comes first
         kept = (lives & ~at_limit).nonzero().squeeze(1)
         if len(kept) == 0:
@@ -145,11 +148,12 @@ def expand(
     alive = (live.log_probability > -math.inf).nonzero().squeeze(1)  # (A,) rows that only fill up need no logits
     prefixes = constraints.prefixes.index_select(0, alive // (rows // sentences))  # (A, P)
     outputs = outputs if len(alive) == rows else outputs.index_select(0, alive)  # (A, D)
-    log_probabilities = model.logits(outputs).log_softmax(dim=-1, dtype=torch.float32)  # (A, V)
-    log_probabilities = allow(log_probabilities, position, prefixes, config, symbols)
-
-    # All 2K may come from one row, and no more than that can: 2K of each row are enough to find those of the sentence.
-    local, tokens = most_probable(log_probabilities, min(2 * config.beam, log_probabilities.size(1)))  # (A, C)
+    together = ROWS if outputs.device.type == "cpu" else rows
+    parts = [
+        continuations(model.logits(part), position, own, config, symbols)
+        for part, own in zip(outputs.split(together), prefixes.split(together), strict=True)
+    ]
+    local, tokens = (torch.cat(columns) for columns in zip(*parts, strict=True))  # (A, C)
     if len(alive) < rows:
         local = local.new_full((rows, local.size(1)), -math.inf).index_copy_(0, alive, local)  # (N, C)
         tokens = tokens.new_zeros(local.shape).index_copy_(0, alive, tokens)
@@ -162,6 +166,18 @@ def expand(
         token_log_probability=local.view(sentences, -1).gather(1, best.indices),
         log_probability=best.values,
     )
+
+
+def continuations(
+    logits: Tensor, position: int, prefixes: Tensor, config: DecodingConfig, symbols: Symbols
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and tokens (A, C) of the best continuations of each row, from its logits (A, V).
+
+    All 2K of a sentence may come from one row, and no more than that can: 2K of each row are enough.
+    """
+    log_probabilities = logits.log_softmax(dim=-1, dtype=torch.float32)
+    log_probabilities = allow(log_probabilities, position, prefixes, config, symbols)
+    return most_probable(log_probabilities, min(2 * config.beam, log_probabilities.size(1)))
 
 
 def most_probable(log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -197,9 +213,8 @@ def continuing(candidates: Candidates, config: DecodingConfig, symbols: Symbols)
     return Candidates(*(column.gather(1, order) for column in going))
 
 
-def penalised(candidates: Candidates, live: Live, length: int, config: DecodingConfig) -> Tensor:
+def penalised(candidates: Candidates, live: Live, penalty: Tensor, config: DecodingConfig) -> Tensor:
     """The scores (B, C) that rank hypotheses of any length: Wu et al. 2016, section 7, equation 14."""
-    penalty = length_penalty(torch.tensor(length), config.length_penalty, config.length_alpha)
     scores = candidates.log_probability / penalty
     if live.coverage is None:
         return scores
@@ -207,13 +222,13 @@ def penalised(candidates: Candidates, live: Live, length: int, config: DecodingC
     return scores + coverage_penalty(live.coverage, mask, config.coverage_beta)[candidates.parent]
 
 
-def give_up(going: Candidates, sentences: Sentences, config: DecodingConfig) -> Candidates:
+def give_up(going: Candidates, sentences: Sentences, penalties: Tensor) -> Candidates:
     """The candidates (B, K) with those at -inf that cannot enter a sentence's n best any more.
 
     A log-probability can only fall and a coverage penalty only lower a score, so a live hypothesis cannot do better
     than to reach the maximum length, where the length penalty is most lenient, and lose nothing on the way.
     """
-    most_lenient = length_penalty(sentences.constraints.limits, config.length_penalty, config.length_alpha)  # (B,)
+    most_lenient = penalties[sentences.constraints.limits - 1]  # (B,)
     hopeless = sentences.best[:, -1:] >= going.log_probability / most_lenient[:, None]  # (B, K)
     return going._replace(log_probability=going.log_probability.masked_fill(hopeless, -math.inf))
 

@@ -1,10 +1,10 @@
 """Attention as free functions: a score, a softmax over a masked set, a weighted sum, and one `attend` for all models.
 
 The families of scores (query q, key k):
-    dot          q·k                          Luong et al. 2015, eq. 8, "dot"
+    dot          q·k                          Luong et al. 2015, 3.1, "dot"
     scaled dot   q·k / sqrt(d_k)              Vaswani et al. 2017, eq. 1
     additive     v·tanh(W q + U k)            Bahdanau et al. 2015, appendix A.1.2
-    bilinear     q W k                        Luong et al. 2015, eq. 8, "general"
+    bilinear     q W k                        Luong et al. 2015, 3.1, "general"
 """
 
 from __future__ import annotations

@@ -34,8 +34,9 @@ def local_attend(
 ) -> Attended:
     """Attend from queries (B, H, T, d) to the keys and values (B, H, T, d) of places at most `radius` away.
 
-    `mask` (B, T) is True where a place is real; `causal` hides the places after the query's own. A query that sees
-    nothing takes nothing: its context is 0. Recorded weights are dense, (B, H, T, T), and made on the explicit path.
+    `mask` (B, T) is True where a place is real; `causal` hides the places after the query's own. A padded place sees
+    itself, so that no row is empty: kernels differ in what they make of those, and NaN would spread. Recorded weights
+    are dense, (B, H, T, T), and made on the explicit path, which takes nothing for such a row.
     """
     length = query.size(2)
     after = 0 if causal else radius
@@ -43,6 +44,8 @@ def local_attend(
     if record or length <= block + radius + after:  # one span of keys holds them all
         near = window_mask(length, length, radius, query.device)
         seen = near if mask is None else near & mask[:, None, None]
+        if mask is not None and not record:
+            seen = seen | torch.eye(length, dtype=torch.bool, device=query.device)
         return attend(query, key, value, seen, causal=causal, dropout=dropout, record=record)
     queries = windows(query, block, 0, 0)  # (B·N, H, block, d), N blocks a sequence
     keys = windows(key, block, radius, after)  # (B·N, H, span, d)
@@ -110,7 +113,8 @@ def seen_of_windows(mask: Tensor | None, like: Tensor, block: int, before: int, 
     # The query in place i of its block stands in place i + before of its span.
     steps = torch.arange(span, device=like.device) - torch.arange(block, device=like.device)[:, None]
     band = (steps >= 0) & (steps <= before + after)  # (block, span)
-    return (band & there[:, :, None]).expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)
+    seen = (band & there[:, :, None]) | (steps == before)  # (B, N, block, span)
+    return seen.expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)
 
 
 class LocalPast(NamedTuple):
@@ -164,7 +168,7 @@ class LocalSelfAttention(nn.Module):
 def without_empty_rows(weights: Tensor, mask: Tensor) -> Tensor:
     """Recorded weights (B, H, T, T) whose rows all sum to 1, as a record promises; mask (B, T).
 
-    A padded place far from the sentence sees nothing. Its context is 0 and nobody reads it; in the record its row is
+    A padded place far from the sentence sees nothing of it, and nobody reads its context; in the record its row is
     spread evenly over the sentence.
     """
     even = mask / mask.sum(1, keepdim=True).clamp(min=1)  # (B, T)

@@ -112,17 +112,18 @@ class MixtureOfExperts(nn.Module):
 
         They stay in full precision under autocast: a choice rests on them (Fedus et al. 2021, section 2.4).
         """
+        wide = flat.to(torch.promote_types(flat.dtype, torch.float32))
         with torch.autocast(flat.device.type, enabled=False):
-            scores = F.linear(flat.float(), self.router.float())
+            scores = F.linear(wide, self.router.to(wide.dtype))
             if self.noise is None or not self.training:
                 return scores
-            return scores + torch.randn_like(scores) * F.softplus(F.linear(flat.float(), self.noise.float()))
+            return scores + torch.randn_like(scores) * F.softplus(F.linear(wide, self.noise.to(wide.dtype)))
 
     def gates(self, scores: Tensor, best: Tensor) -> Tensor:
         """The softmax over the k best scores (eq. 3 and 5), (B·T, k).
 
         That of one alone is always 1 and would teach the router nothing; with k = 1 the gate is the probability among
-        all experts (Fedus et al. 2021, eq. 2).
+        all experts (Fedus et al. 2021, eq. 1).
         """
         return best.softmax(-1) if self.per_token > 1 else (best - scores.logsumexp(-1, keepdim=True)).exp()
 
@@ -150,8 +151,6 @@ def feed(x: Tensor, expand: Tensor, expand_bias: Tensor, contract: Tensor, contr
 
 def feed_in_tiles(x: Tensor, expand: Tensor, expand_bias: Tensor, contract: Tensor, contract_bias: Tensor) -> Tensor:
     """The same as `feed`, `TILE` rows at a time."""
-    if not len(x):
-        return x
     tiles = F.pad(x, (0, 0, 0, -len(x) % TILE)).view(-1, TILE, x.size(1))
     inner = F.relu(torch.bmm(tiles, expand.expand(len(tiles), -1, -1)) + expand_bias)  # (n, TILE, inner)
     outer = torch.bmm(inner, contract.expand(len(tiles), -1, -1)) + contract_bias  # (n, TILE, D)

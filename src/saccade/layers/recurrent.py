@@ -39,15 +39,24 @@ class Recurrent(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: RecurrentState | None = None
     ) -> tuple[Tensor, RecurrentState]:
-        """x (B, T, inputs) to all outputs (B, T, H), and the state after each row's last real place."""
-        first = None if state is None else layer_first(state)
+        """x (B, T, inputs) to all outputs (B, T, H), and the state after each row's last real place.
+
+        In the weights' own precision, whatever autocast says: fused layers of GPUs know only its half precision.
+        """
+        with torch.autocast(x.device.type, enabled=False):
+            return self.run(x.to(self.weights()[0].dtype), mask, state)
+
+    def run(self, x: Tensor, mask: Tensor | None, state: RecurrentState | None) -> tuple[Tensor, RecurrentState]:
+        """The same in one precision."""
+        first = None if state is None else layer_first(state, x.dtype)
         if mask is None:
             outputs, final = self.layer(x, first)
             return outputs, batch_first(final)
         if self.kind == "gru":  # the state is the last output, so padding can simply run along
             outputs, _ = self.layer(x, first)
             return outputs, RecurrentState(last(outputs, mask), None)
-        packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        lengths = mask.sum(1).clamp(min=1).cpu()
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         outputs, final = self.layer(packed, first)
         return pad_packed_sequence(outputs, batch_first=True, total_length=x.size(1))[0], batch_first(final)
 
@@ -129,7 +138,7 @@ def gru_state(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> RecurrentSta
     width = hidden.size(-1)
     reset, update = torch.sigmoid(inputs[:, : 2 * width] + recurrent[:, : 2 * width]).chunk(2, -1)
     new = torch.tanh(torch.addcmul(inputs[:, 2 * width :], reset, recurrent[:, 2 * width :]))
-    return RecurrentState(torch.lerp(new, hidden, update), None)
+    return RecurrentState(new + update * (hidden - new), None)
 
 
 def empty_state(kind: CellKind, rows: int, weight: Tensor) -> RecurrentState:
@@ -138,10 +147,10 @@ def empty_state(kind: CellKind, rows: int, weight: Tensor) -> RecurrentState:
     return RecurrentState(zeros, zeros if kind == "lstm" else None)
 
 
-def layer_first(state: RecurrentState) -> Tensor | tuple[Tensor, Tensor]:
-    """A state as the library wants it: the number of the layer before the batch."""
-    hidden = state.hidden[None]
-    return hidden if state.cell is None else (hidden, state.cell[None])
+def layer_first(state: RecurrentState, dtype: torch.dtype) -> Tensor | tuple[Tensor, Tensor]:
+    """A state as the library wants it: the number of the layer before the batch, in one precision."""
+    hidden = state.hidden[None].to(dtype)
+    return hidden if state.cell is None else (hidden, state.cell[None].to(dtype))
 
 
 def batch_first(final: Tensor | tuple[Tensor, Tensor]) -> RecurrentState:

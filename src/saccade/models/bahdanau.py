@@ -101,9 +101,9 @@ class Bahdanau(nn.Module):
         states: list[Tensor] = []
         contexts: list[Tensor] = []
         looks: list[Tensor] = []
-        for place in range(prefix.size(1)):
+        for known in projected.unbind(1):  # a slice a place would make a gradient of full size a place
             context, weights = self.attention(state.hidden, keys.value, memory)  # (B, 2n), (B, 1, S)
-            state = self.decoder(projected[:, place], context, state)
+            state = self.decoder(known, context, state)
             states.append(state.hidden)
             contexts.append(context)
             looks.append(weights)

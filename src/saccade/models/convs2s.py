@@ -52,7 +52,7 @@ class ConvS2SConfig(ModelConfig):
     weight_normalisation: bool = True
     """Learn the length of each row of a weight apart from its direction (Salimans and Kingma 2016)."""
     scale_encoder_gradient: bool = True
-    """Divide the gradient that reaches the encoder's layers by twice the number of attentions (section 3.4)."""
+    """Divide the gradient of the encoder's layers by twice the number of attentions (section 3.4: by their number)."""
     separable: bool = False
     """Depthwise separable convolutions (Chollet 2017; Kaiser et al. 2018) in place of full ones."""
     dilated: bool = False
@@ -293,4 +293,7 @@ FAMILY = Family(
         {"tie_output": True, "weight_normalisation": False, "scale_encoder_gradient": False},
     ),
     attention=frozenset({"cross"}),
+    costs_of=lambda config: Costs(
+        "O(k n d + n d^2)" if config.separable else "O(k n d^2)", "O(1)", "O(log_k n)" if config.dilated else "O(n/k)"
+    ),
 )

@@ -47,3 +47,4 @@ class Family(NamedTuple):
     variants: Sequence[Mapping[str, Any]] = ()  # settings that change the forward pass: the laws try each
     attention: frozenset[AttentionKind] = frozenset({"cross"})  # what it records
     unordered: Mapping[str, Any] | None = None  # settings that make the encoder blind to order, if there are such
+    costs_of: Callable[[Any], Costs] | None = None  # where settings change the costs

@@ -32,7 +32,7 @@ class LuongConfig(ModelConfig):
     layers: int = Field(4, ge=1)
     """Layers of the encoder, and of the decoder."""
     score: Literal["dot", "general", "concat"] = "general"
-    """How a decoder state is compared with an encoder state (eq. 8)."""
+    """How a decoder state is compared with an encoder state (section 3.1)."""
     attention: Literal["global", "local-p"] = "global"
     """All of the source, or a window around a place that each state predicts (section 3.2)."""
     window: int = Field(10, ge=1)
@@ -55,7 +55,7 @@ class LuongConfig(ModelConfig):
 
 
 PRESETS = {
-    "luong-tiny": LuongConfig(width=256, embedding=256, layers=2, dropout=0.3, tie_output=True),
+    "luong-tiny": LuongConfig(width=256, embedding=256, layers=1, dropout=0.2, tie_output=True),
     "luong-base": LuongConfig(),
 }
 
@@ -72,7 +72,7 @@ class LuongState(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """Attentional states and, if recorded, where they looked."""
+    """Attentional states, and where they looked."""
 
     attentional: Tensor  # (B, T, D) h̃
     weights: Tensor  # (B, T, S)
@@ -140,8 +140,8 @@ class Luong(nn.Module):
         assert isinstance(bottom, FedRecurrent)
         projected = bottom.project(embedded)  # (B, T, 4D)
         looks: list[Looked] = []
-        for place in range(embedded.size(1)):
-            x, layers = self.advance(projected[:, place], state)
+        for known in projected.unbind(1):  # a slice a place would make a gradient of full size a place
+            x, layers = self.advance(known, state)
             looks.append(self.look(x[:, None], state.keys.value, memory))
             state = LuongState(layers, looks[-1].attentional.squeeze(1), state.keys)
         return Looked(*(torch.cat(parts, 1) for parts in zip(*looks, strict=True)))
@@ -174,7 +174,7 @@ class Luong(nn.Module):
         return Step(self.drop(attentional), LuongState(layers, attentional, state.keys), records)
 
     def look(self, states: Tensor, keys: Tensor, memory: Memory) -> Looked:
-        """States h_t (B, T, D) to h̃_t: score, softmax, context, combination (eqs. 5, 7, 8)."""
+        """States h_t (B, T, D) to h̃_t: score, softmax, context, combination (section 3.1, eqs. 5 and 7)."""
         query, mask = self.query(states), memory.mask[:, None]  # (B, T, D), (B, 1, S)
         # dot: h_t h̄_s; general: h_t W h̄_s, W in the keys; concat: v tanh(W [h_t; h̄_s]), W in two halves
         scores = dot_scores(query, keys) if self.energy is None else additive_scores(query, keys, self.energy)
@@ -211,7 +211,8 @@ class PredictedWindow(nn.Module):
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """States (B, T, D), mask (B, S) to the Gaussian's logarithm and the window, both (B, T, S)."""
         furthest = mask.sum(1)[:, None] - 1  # (B, 1) places count from 0
-        centre = furthest * torch.sigmoid(torch.tanh(self.hidden(states)) @ self.place)  # (B, T)
+        share = torch.sigmoid(torch.tanh(self.hidden(states)) @ self.place)  # (B, T)
+        centre = furthest * share.to(torch.promote_types(share.dtype, torch.float32))  # bf16 cannot tell places apart
         away = torch.arange(mask.size(1), device=mask.device) - centre[:, :, None]  # (B, T, S)
         return -(away**2) / (2 * (self.reach / 2) ** 2), away.detach().abs() <= self.reach
 
@@ -223,7 +224,7 @@ FAMILY = Family(
     PRESETS,
     MINIATURE,
     Costs("O(n d^2)", "O(n)", "O(n)"),
-    recipe={"training": {"learning_rate": 2e-3, "warmup_steps": 400}},
+    recipe={"training": {"learning_rate": 3e-3, "warmup_steps": 400}},
     variants=(
         {"score": "dot", "input_feeding": False},
         {"score": "concat"},

@@ -12,7 +12,7 @@ from torch import nn
 from saccade.config import build, merge
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.interface import VocabularySizes
-from saccade.models.family import Family, ModelConfig
+from saccade.models.family import Costs, Family, ModelConfig
 from saccade.models.outline import MOST_TENSORS, check_memory, outline, unfilled
 from saccade.untrusted import shown
 
@@ -57,6 +57,11 @@ class Choice(NamedTuple):
         except ValueError as error:
             raise SaccadeError(str(error), where="model", do="change its settings, or its vocabulary") from None
         return found
+
+    def costs(self) -> Costs:
+        """What its layers cost as their input grows."""
+        family = load_family(self.family)
+        return family.costs if family.costs_of is None else family.costs_of(self.config)
 
     def dump(self) -> dict[str, Any]:
         """Plain data that `choose` turns back into this choice."""

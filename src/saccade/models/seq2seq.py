@@ -35,7 +35,7 @@ class Seq2SeqConfig(ModelConfig):
     reverse_source: bool = True
     """Read the source from its end, so that its first words are next to those of the target (Sutskever et al., 3.3)."""
     context: bool = False
-    """Give the decoder the encoder's last state at every step too, not only at the start (Cho et al., eq. 9)."""
+    """Give the decoder the encoder's last state at every step too, not only at the start (Cho et al., section 2.2)."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout of the embeddings and of each layer's output."""
     tie_output: bool = False
@@ -50,7 +50,7 @@ class Seq2SeqConfig(ModelConfig):
 
 
 PRESETS = {
-    "seq2seq-tiny": Seq2SeqConfig(width=256, embedding=256, layers=2, dropout=0.2, tie_output=True),
+    "seq2seq-tiny": Seq2SeqConfig(width=256, embedding=256, layers=1, dropout=0.2, tie_output=True),
     "seq2seq-base": Seq2SeqConfig(),
     "seq2seq-gru": Seq2SeqConfig(layers=1, embedding=100, cell="gru", reverse_source=False, context=True),
 }
@@ -160,7 +160,7 @@ FAMILY = Family(
     PRESETS,
     MINIATURE,
     Costs("O(n d^2)", "O(n)", "O(n)"),
-    recipe={"training": {"learning_rate": 2e-3, "warmup_steps": 400}},
+    recipe={"training": {"learning_rate": 3e-3, "warmup_steps": 400}},
     variants=(
         {"cell": "gru", "reverse_source": False, "context": True},
         {"layers": 1, "tie_output": True},

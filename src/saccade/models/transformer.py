@@ -336,13 +336,15 @@ def decoder_records(outputs: list[LayerOutput]) -> tuple[Attention, ...]:
     return own + records("cross", [output.cross_weights for output in outputs])
 
 
+FULL, RESTRICTED = Costs("O(n^2 d)", "O(1)", "O(1)"), Costs("O(r n d)", "O(1)", "O(n/r)")
+
 FAMILY = Family(
     "Vaswani et al. 2017",
     Transformer,
     TransformerConfig,
     PRESETS,
     MINIATURE,
-    Costs("O(n^2 d)", "O(1)", "O(1)"),
+    FULL,
     variants=(
         {"norm": "pre"},
         {"positions": "learned", "max_positions": 64},
@@ -356,4 +358,5 @@ FAMILY = Family(
     ),
     attention=frozenset({"encoder-self", "decoder-self", "cross"}),
     unordered={"positions": "none", "position_use": "add", "radius": None},
+    costs_of=lambda config: FULL if config.radius is None else RESTRICTED,
 )

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config import Config, build, merge, read_yaml, underscored
+from saccade.config import Config, build, hyphenated, merge, read_yaml, underscored
 from saccade.data.config import DataConfig
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.models.registry import Choice, choose, load_family
-from saccade.training.start import complete_from_start, is_resolved, start_of
+from saccade.training.start import complete_from_start, is_gone, is_resolved, start_folder, start_of
 
 ScheduleKind = Literal["inverse-sqrt", "linear", "cosine", "constant"]
 ObjectiveKind = Literal["likelihood", "minimum-risk"]
@@ -23,7 +23,9 @@ RewardUnit = Literal["word", "token"]
 FINE_TUNING: Mapping[str, Any] = {"learning_rate": 5e-5, "schedule": "constant", "warmup_steps": 100}
 """What training is by default if it starts from trained weights: the rate of a fresh model would undo them."""
 
-FROM_SCRATCH = frozenset({*FINE_TUNING, "max_steps", "max_epochs", "max_minutes"})
+LIMITS = ("max_steps", "max_epochs", "max_minutes")
+
+FROM_SCRATCH = frozenset({*FINE_TUNING, *LIMITS})
 """Settings in a family's recipe that are meant for a fresh model only."""
 
 
@@ -163,7 +165,40 @@ def read_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
                 data[key] = str(root / data[key])
             elif isinstance(data.get(key), list):  # anything but texts in it is refused when the config is built
                 data[key] = [str(root / path) if isinstance(path, str) else path for path in data[key]]
+    if overrides:
+        check_new_start(underscored(values), underscored(overrides), where=str(path))
     return run_config(merge(values, overrides or {}), where=str(path))
+
+
+def check_new_start(recipe: Mapping[str, Any], overrides: Mapping[str, Any], *, where: str) -> None:
+    """Refuse to train a model that a recipe does not know of by its rate and its limits, unless they are repeated."""
+    start = start_of(overrides)
+    if start is None:
+        return
+    start_folder(start)
+    given, said = recipe.get("training"), overrides["training"]
+    if start_of(recipe) is not None or not isinstance(given, Mapping):
+        return
+    fresh = {name: given[name] for name in FINE_TUNING if name in given and not same(given[name], FINE_TUNING[name])}
+    if not said.keys() & set(LIMITS):
+        fresh |= {name: given[name] for name in LIMITS if given.get(name) is not None}
+    left = {name: value for name, value in fresh.items() if name not in said}
+    if left:
+        own = ", ".join(f"{hyphenated(name)} {'open' if value is None else value}" for name, value in left.items())
+        usual = {hyphenated(name): FINE_TUNING.get(name, value) for name, value in left.items()}
+        raise SaccadeError(
+            f"{where} is written for a fresh model, not for that of {start}: {own}",
+            do="say what you want, for example: "
+            + " ".join(f"--training.{name} {value}" for name, value in usual.items()),
+        )
+
+
+def same(given: Any, default: Any) -> bool:
+    """Whether a setting of a recipe, perhaps a number as text, is this default."""
+    try:
+        return float(given) == float(default)
+    except (TypeError, ValueError):
+        return bool(given == default)
 
 
 def run_config(values: Mapping[str, Any], *, where: str, saved: bool = False) -> RunConfig:
@@ -187,10 +222,11 @@ def run_config(values: Mapping[str, Any], *, where: str, saved: bool = False) ->
 def with_suggestions(values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
     """Plain settings on top of what suits the family of their model, and of what suits a model that is trained already.
 
-    Doing it again changes nothing: what was put under the settings is among them then.
+    Doing it again changes nothing: what was put under the settings is among them then. A folder that is gone is missed
+    only by settings that never met it.
     """
     start = start_of(values)
-    if start is not None and not is_resolved(values):
+    if start is not None and not (is_resolved(values) and is_gone(start)):
         values = complete_from_start(values, start, where=where)
     choice = choose(values.get("model", {}), where=f"{where}, model")
     recipe = underscored(load_family(choice.family).recipe)

@@ -11,6 +11,7 @@ from saccade.data.config import DataConfig
 from saccade.data.corpus import Corpus, build_corpus
 from saccade.data.mixture import find_quotas
 from saccade.data.report import DataReport
+from saccade.data.statistics import ALLOWANCE
 from saccade.data.tokenizer_pair import Tokenizers, load_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.distributed.group import ALONE, Group
@@ -102,11 +103,13 @@ def check_lengths(model: Decodes, data: Data) -> None:
 
 
 def fit_length_limit(decoding: DecodingConfig, corpus: Corpus) -> DecodingConfig:
-    """Allow outputs that grow a quarter more with their input than those of nearly all of the training data.
+    """Allow outputs that grow a tenth more with their input than those of nearly all of the training data.
 
     Not more than that: a beam is searched until nothing could still win, and what is allowed could.
     """
     if decoding.max_length_factor is not None:
         return decoding
-    factor = max(1.0, math.ceil(12.5 * corpus.statistics.growth) / 10)
+    # The data was measured with an allowance a target; a user who allows less gets that much more a source token.
+    missing = max(0, ALLOWANCE - decoding.max_length_offset)
+    factor = max(1.0, math.ceil(11 * corpus.statistics.growth) / 10) + missing
     return decoding.model_copy(update={"max_length_factor": factor})

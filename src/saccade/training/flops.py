@@ -62,9 +62,10 @@ COUNTED = {
 def flops_of_batch(model: nn.Module, objective: Objective, batch: Batch) -> int:
     """Operations of one forward and backward pass, counted from the matrix products that run (a product-sum is two).
 
-    The attention runs on its explicit kernel for the count: the fused one hides its products from the counter.
+    The attention and, on a GPU, recurrent layers run on their explicit kernels for the count: the fused ones hide their
+    products from it.
     """
-    with Operations() as operations, sdpa_kernel(SDPBackend.MATH):
+    with Operations() as operations, sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
         objective.loss(model, batch).total.backward()  # type: ignore[no-untyped-call]
     for parameter in model.parameters():
         parameter.grad = None

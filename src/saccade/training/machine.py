@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from saccade.allocator import keep_memory
 from saccade.errors import SaccadeError
-from saccade.training.allocator import keep_memory
 from saccade.training.config import TrainingConfig
 
 Autocast = Callable[[], contextlib.AbstractContextManager[Any]]

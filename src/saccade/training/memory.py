@@ -30,8 +30,16 @@ def forget_highest(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif device.type == "cpu":
-        with contextlib.suppress(OSError):
-            (PROCESS / "clear_refs").write_text("5")
+        forget_highest_of_process()
+
+
+def forget_highest_of_process() -> bool:
+    """Start to measure the highest mark of the process anew; False where the system does not allow that."""
+    try:
+        (PROCESS / "clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def highest_memory(device: torch.device) -> int:

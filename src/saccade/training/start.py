@@ -139,6 +139,15 @@ def resolved(data: DataConfig) -> dict[str, Any]:
     }
 
 
+def is_gone(start: str) -> bool:
+    """Whether there is no such folder; the settings of a run hold what was taken from it."""
+    try:
+        start_folder(start)
+    except SaccadeError:
+        return True
+    return False
+
+
 class Start(NamedTuple):
     """A trained model to start from."""
 

@@ -88,9 +88,7 @@ class SilentTracker:
 class RunTracker:
     """Writes into the run directory and speaks on stderr."""
 
-    def __init__(
-        self, directory: RunDirectory, *, sums: Sequence[str], metrics: Sequence[str], log_every: int
-    ) -> None:
+    def __init__(self, directory: RunDirectory, *, sums: Sequence[str], metrics: Sequence[str], log_every: int) -> None:
         """`sums` are what the objective reports, `metrics` the scores of a validation."""
         self.directory = directory
         self.log_every = log_every

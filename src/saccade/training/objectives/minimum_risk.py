@@ -2,8 +2,8 @@
 
 Shen et al. 2016, section 3, with the mixture of Wu et al. 2016 (GNMT), section 5:
 
-    Q(y | x) = P(y | x)^sharpness / sum over y' in S(x) of the same                 Shen et al., eq. 10
-    risk(x)  = sum over y in S(x) of Q(y | x) (1 - reward(y, reference))            Shen et al., eq. 9
+    Q(y | x) = P(y | x)^sharpness / sum over y' in S(x) of the same                 Shen et al., section 3
+    risk(x)  = sum over y in S(x) of Q(y | x) (1 - reward(y, reference))            Shen et al., section 3
     loss     = risk + sharpness · likelihood_weight · cross-entropy of the reference  Wu et al., eq. 9
 
 S(x) are the distinct outputs among some that were drawn from the model, and the reference if asked for.
@@ -93,12 +93,15 @@ class MinimumRisk:
         with contextlib.nullcontext() if mixed else no_gradient(batch.target.device):
             likelihood = self.likelihood.loss(model, batch)
         candidates, rewards = self.candidates(batch, drawn)
-        memory = replace(model.encode(batch.source), attention=(), auxiliary=None)
+        encoded = model.encode(batch.source)
+        memory = replace(encoded, attention=(), auxiliary=None)
         scores = log_probabilities(
             model, memory, candidates, self.symbols, cells=max(1, LOGITS // self.vocabulary)
         )  # (N,)
         risk = summed_risk(scores, candidates, self.settings.sharpness)
         total = risk + mixed * likelihood.total if mixed else risk
+        if encoded.auxiliary is not None:  # a model's own wish is no part of the mixture, but of the risk's small size
+            total = total + self.settings.sharpness * len(drawn) * encoded.auxiliary.loss
         metrics = {**likelihood.metrics, "risk": float(risk.detach()), "reward": rewards}
         return Loss(total, len(drawn), metrics)
 

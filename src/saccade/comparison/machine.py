@@ -1,0 +1,48 @@
+"""The machine and the versions that a row was measured with."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from saccade.version import __version__
+
+PROCESSORS = Path("/proc/cpuinfo")
+
+
+def measured_with() -> dict[str, str]:
+    """What speeds, and last bits, depend on besides the settings."""
+    return {
+        "saccade": __version__,
+        "torch": torch.__version__,
+        "processor": processor(),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def processor() -> str:
+    """The name of the processor, as far as the system tells it."""
+    with suppress(OSError):
+        for line in PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name" and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or platform.machine()
+
+
+def different_machines(machines: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """In what the rows of a table differ, in words; a row that does not say counts as none."""
+    words: list[str] = []
+    for fact in dict.fromkeys(fact for machine in machines.values() for fact in machine):
+        rows: dict[str, list[str]] = {}
+        for name, machine in machines.items():
+            if fact in machine:
+                rows.setdefault(machine[fact], []).append(name)
+        if len(rows) > 1:
+            parts = [f"{value} ({', '.join(names)})" for value, names in rows.items()]
+            words.append(f"{fact} {', '.join(parts)}")
+    return words

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from saccade.comparison.alignments import MOST_PIECES, Alignment, alignment_of, alignment_path, read_alignment
+from saccade.comparison.alignments import write_alignment as write
+from saccade.errors import SaccadeError
+from saccade.folder import LARGEST
+from saccade.inference.explanation import Explanation
+
+
+def explanation(target: int, source: int) -> Explanation:
+    """An alignment of as many pieces, with weights that need all their digits."""
+    torch.manual_seed(1)
+    weights = torch.randn(target, source).softmax(-1)
+    pieces = tuple(f"piece{number}" for number in range(max(target, source)))
+    return Explanation("x", "y", pieces[:source], pieces[:target], (), weights)
+
+
+def test_a_large_alignment_can_be_read_again(tmp_path: Path) -> None:
+    kept = alignment_of("a sentence", explanation(300, 300))
+    write(tmp_path, "transformer", kept)
+    assert read_alignment(tmp_path, "transformer", "a sentence") == kept
+    assert alignment_path(tmp_path, "transformer").stat().st_size < LARGEST / 2
+    assert not kept.cut
+    assert len(kept.weights) == len(kept.weights[0]) == 300
+    assert kept.weights[7][5] == pytest.approx(float(explanation(300, 300).alignment[7, 5]), abs=1e-4)
+
+
+def test_a_huge_alignment_is_cut(tmp_path: Path) -> None:
+    kept = alignment_of("a sentence", explanation(1000, 500))
+    assert kept.cut
+    write(tmp_path, "transformer", kept)
+    found = read_alignment(tmp_path, "transformer", "a sentence")
+    assert found == kept
+    assert len(found.target_pieces) == len(found.source_pieces) == MOST_PIECES
+
+
+def test_pieces_without_end_are_no_alignment(tmp_path: Path) -> None:
+    write(tmp_path, "transformer", Alignment("a", ("x" * LARGEST,), ("y",), ((1.0,),)))
+    found = read_alignment(tmp_path, "transformer", "a")
+    assert found == Alignment("a", fault="it is too long to be drawn")
+
+
+def test_an_alignment_belongs_to_its_sentence(tmp_path: Path) -> None:
+    assert read_alignment(tmp_path, "transformer", "a") is None
+    write(tmp_path, "transformer", Alignment("a", ("x",), ("y",), ((1.0,),)))
+    assert read_alignment(tmp_path, "transformer", "b") is None
+
+
+@pytest.mark.parametrize("text", ["{}", '{"sentence": "a"}', "[]"])
+def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
+    alignment_path(tmp_path, "a").parent.mkdir()
+    alignment_path(tmp_path, "a").write_text(text, encoding="utf-8")
+    with pytest.raises(SaccadeError, match=r"alignments/a\.json"):
+        read_alignment(tmp_path, "a", "a")

@@ -1,0 +1,243 @@
+"""A comparison that was called before: what is free to change, what is made again, and what went wrong late."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import torch
+from small_comparison import in_this_process, request_of, write_corpus
+
+from saccade.comparison import compare as comparing
+from saccade.comparison import worker
+from saccade.comparison.alignments import read_alignment
+from saccade.comparison.compare import compare
+from saccade.comparison.process import Ended
+from saccade.comparison.result import outputs_path, read_result, result_path, run_path
+from saccade.config import merge, read_yaml
+from saccade.errors import SaccadeError
+from saccade.inference.translator import Translator
+from saccade.training import tracking
+from saccade.training.lock import run_lock
+from saccade.training.tracking import RunTracker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """One thread is enough for models of this size, and nobody looks at pictures."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracking, "plot_curves", lambda rows, path: None)
+        patch.setattr(tracking, "tensorboard_writer", lambda path, first_step: False)
+        patch.setattr(comparing, "draw_pictures", lambda found, output: [])
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("words")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of a comparison of one model that is done."""
+    output = tmp_path_factory.mktemp("comparison") / "out"
+    compare(request_of(corpus, output, "transformer"), "saccade compare", in_this_process)
+    return output
+
+
+@pytest.fixture
+def done(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(finished, tmp_path / "out"))
+
+
+class Phases:
+    """Notes the phases that are run."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, phase: str, job: Path) -> Ended:
+        self.seen.append(phase)
+        return in_this_process(phase, job)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_outputs_that_are_not_whole_are_made_again(damage: str, done: Path, corpus: Path) -> None:
+    path = outputs_path(done, "transformer")
+    before = path.read_text(encoding="utf-8")
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_text("".join(before.splitlines(keepends=True)[:-1]), encoding="utf-8")
+    steps = read_result(done, "transformer").trained
+    phases = Phases()
+    found = compare(request_of(corpus, done, "transformer"), "saccade compare", phases)
+    assert phases.seen == ["train"]
+    assert not found.failed
+    assert path.read_text(encoding="utf-8") == before
+    assert read_result(done, "transformer").trained == steps
+
+
+def test_another_sentence_draws_the_alignments_again_and_nothing_else(done: Path, corpus: Path) -> None:
+    phases = Phases()
+    request = request_of(corpus, done, "transformer", sentence="red cat")
+    found = compare(request, "saccade compare", phases)
+    assert phases.seen == ["align"]
+    assert not found.failed
+    drawn = read_alignment(done, "transformer", "red cat")
+    assert drawn is not None
+    assert len(drawn.source_pieces) == 3
+    compare(request, "saccade compare", phases)
+    assert phases.seen == ["align"]
+
+
+def test_a_sentence_that_cannot_be_explained_costs_no_scores(
+    done: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Translator, text: str) -> NoReturn:
+        raise SaccadeError("it is too long")
+
+    monkeypatch.setattr(Translator, "explain", refuse)
+    request = request_of(corpus, done, "transformer", sentence="red dog")
+    found = compare(request, "saccade compare", in_this_process)
+    assert not found.failed
+    assert "transformer has no alignment: it is too long" in found.standings.notes
+    killed = compare(replace(request, sentence="one"), "saccade compare", lambda phase, job: Ended(-signal.SIGKILL))
+    assert not killed.failed
+    assert any("has no alignment: its process was killed" in note for note in killed.standings.notes)
+
+
+def test_settings_count_by_their_value(done: Path, corpus: Path) -> None:
+    request = request_of(corpus, done, "transformer")
+    as_text = merge(request.settings, {"data": {"batch-tokens": "512"}, "decoding": {"beam": "2"}})
+    del as_text["data"]["batch_tokens"]
+    phases = Phases()
+    compare(replace(request, settings=as_text), "saccade compare", phases)
+    assert phases.seen == []
+    # A folder of an earlier version has the texts themselves.
+    path = done / "compare.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    assert kept["settings"]["data"]["batch_tokens"] == 512
+    assert kept["machines"]["transformer"]["threads"] == "1"
+    kept["settings"]["data"]["batch_tokens"] = "512"
+    kept["settings"]["sentence"] = None
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    compare(request, "saccade compare", phases)
+    assert phases.seen == []
+    with pytest.raises(SaccadeError, match=r"data\.batch-tokens 512 -> 256"):
+        compare(
+            replace(request, settings=merge(request.settings, {"data": {"batch_tokens": "256"}})),
+            "saccade compare",
+            phases,
+        )
+
+
+def test_settings_are_free_until_a_model_has_a_plan(corpus: Path, tmp_path: Path) -> None:
+    request = request_of(corpus, tmp_path / "out", "transformer")
+    stopped = compare(request, "saccade compare", lambda phase, job: Ended(130))
+    assert stopped.interrupted == 130
+    changed = replace(request, settings=merge(request.settings, {"training": {"seed": 2}}))
+    assert compare(changed, "saccade compare", lambda phase, job: Ended(130)).interrupted == 130
+    kept = json.loads((tmp_path / "out" / "compare.json").read_text(encoding="utf-8"))
+    assert kept["settings"]["training"]["seed"] == 2
+
+
+def test_what_clashes_with_the_plan_is_refused_before_anything_is_made(corpus: Path, tmp_path: Path) -> None:
+    request = request_of(corpus, tmp_path / "out", "transformer")
+    few = merge(request.settings, {"training": {"keep_checkpoints": 3}})
+    with pytest.raises(SaccadeError, match="average-last 5 needs keep-checkpoints"):
+        compare(replace(request, settings=few), "saccade compare", in_this_process)
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_may_be_moved_between_two_calls(
+    corpus: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = RunTracker.update
+
+    def interrupt(self: RunTracker, one: object, progress: object, share: object) -> None:
+        update(self, one, progress, share)  # type: ignore[arg-type]
+        if one.step == 3:  # type: ignore[attr-defined]
+            os.kill(os.getpid(), signal.SIGINT)
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(corpus, first)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunTracker, "update", interrupt)
+        stopped = compare(request_of(first, tmp_path / "out", "transformer"), "saccade compare", in_this_process)
+    assert stopped.interrupted == 130
+    first.rename(second)
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    found = compare(request_of(second, tmp_path / "elsewhere", "transformer"), "saccade compare", in_this_process)
+    assert not found.failed
+    outputs = outputs_path(tmp_path / "elsewhere", "transformer").read_bytes()
+    assert outputs == outputs_path(finished, "transformer").read_bytes()
+    config = read_yaml(run_path(tmp_path / "elsewhere", "transformer") / "config.yaml")
+    assert config["data"]["source"] == [str(second / "train.en")]
+
+
+def test_a_plan_takes_the_present_place_of_the_files(corpus: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(corpus, first)
+
+    def only_plan(phase: str, job: Path) -> Ended:
+        return in_this_process(phase, job) if phase == "plan" else Ended(130)
+
+    compare(request_of(first, tmp_path / "out", "transformer"), "saccade compare", only_plan)
+    first.rename(second)
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    found = compare(request_of(second, tmp_path / "elsewhere", "transformer"), "saccade compare", in_this_process)
+    assert not found.failed
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_worker_that_is_still_at_it_stops_the_comparison(done: Path, corpus: Path) -> None:
+    outputs_path(done, "transformer").unlink()
+    with run_lock(run_path(done, "transformer")), pytest.raises(SaccadeError, match="is being trained by process"):
+        compare(request_of(corpus, done, "transformer"), "saccade compare", in_this_process)
+    assert read_result(done, "transformer").status == "trained"
+
+
+def test_a_test_sentence_that_is_too_long_is_refused_before_the_training(corpus: Path, tmp_path: Path) -> None:
+    lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    lines[4] = "red " * 40
+    (tmp_path / "test.en").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    request = request_of(corpus, tmp_path / "out", "transformer", test_source=tmp_path / "test.en")
+    learned = {"model": {"positions": "learned", "max_positions": 32}}
+    phases = Phases()
+    found = compare(replace(request, settings=merge(request.settings, learned)), "saccade compare", phases)
+    assert phases.seen == ["plan"]
+    assert "line 5 has 41 tokens, the model 32 positions" in found.standings.rows[0].result.reason
+
+
+def test_a_full_disk_is_the_reason_even_if_the_worker_cannot_write_it(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device", "results/transformer.json")
+
+    def start(phase: str, job: Path) -> Ended:
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "load_data", full)
+            patch.setattr(worker, "write_result", full)
+            return in_this_process(phase, job)
+
+    found = compare(request_of(corpus, tmp_path / "out", "transformer"), "saccade compare", start)
+    assert found.failed
+    note = "transformer failed: results/transformer.json: No space left on device"
+    assert note in found.standings.notes
+    assert result_path(tmp_path / "out", "transformer").exists()
