@@ -26,7 +26,7 @@ from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decodes, Memory, Step, reorder, select
 from saccade.symbols import Symbols
 
-ROWS = 256  # whose logits are made at once on the CPU: few enough for its cache
+ROWS = 512  # whose logits are made at once on the CPU: few enough for its cache
 LAYERS = 8  # a row of probabilities is folded into so many layers to find its largest,
 FOLDED = 8  # if that leaves at least this many times as many columns as are wanted
 
@@ -151,7 +151,7 @@ def expand(
     together = ROWS if outputs.device.type == "cpu" else rows
     parts = [
         continuations(model.logits(part), position, own, config, symbols)
-        for part, own in zip(outputs.split(together), prefixes.split(together), strict=True)
+        for part, own in zip(outputs.split(together), prefixes.split(together), strict=True)  # type: ignore[no-untyped-call]
     ]
     local, tokens = (torch.cat(columns) for columns in zip(*parts, strict=True))  # (A, C)
     if len(alive) < rows:
