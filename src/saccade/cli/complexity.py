@@ -47,7 +47,7 @@ def complexity(
         typer.Option(
             metavar="GB", help="What needs more is left out; measured on Linux with glibc, elsewhere reckoned."
         ),
-    ] = 2.0,
+    ] = 4.0,
     path_lengths: Annotated[
         str,
         typer.Option(metavar="N,N…", help=f"Places among which the longest path is sought, {LONGEST_PATH} at most."),
