@@ -8,8 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from saccade.interface import VocabularySizes
 from saccade.layers.dropout import dropout
-from saccade.layers.embedding import Embedding, embedding_table
+from saccade.layers.embedding import Embedding, OutputLayer, embedding_table, token_embeddings
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.positions import sinusoids
 from saccade.layers.residual import Residual
@@ -90,3 +91,26 @@ def test_dropout_rests_outside_of_training():
 def test_other_types_take_the_library_kernel():
     x = torch.ones(1000, dtype=torch.float64)
     assert 0.3 < (dropout(x, 0.5, training=True) == 0).double().mean() < 0.7
+
+
+def test_a_joint_vocabulary_has_one_table_of_embeddings():
+    source, target = token_embeddings(VocabularySizes(10, 10, True), 16, 0.0)
+    assert source.table is target.table
+    source, target = token_embeddings(VocabularySizes(9, 10, False), 16, 0.0)
+    assert source.table.shape == (9, 16)
+    assert target.table.shape == (10, 16)
+
+
+def test_a_tied_output_layer_reads_the_embedding_through_a_map_if_widths_differ():
+    table = embedding_table(10, 16)
+    x = torch.randn(2, 3, 16)
+    same = OutputLayer(16, table, tied=True)
+    assert same.table is table
+    torch.testing.assert_close(same(x), x @ table.T)
+    narrow = OutputLayer(24, table, tied=True)
+    assert narrow.table is table
+    x = torch.randn(2, 3, 24)
+    torch.testing.assert_close(narrow(x), x @ narrow.projection.weight.T @ table.T)
+    own = OutputLayer(24, table, tied=False)
+    assert own.table.shape == (10, 24)
+    torch.testing.assert_close(own(x), x @ own.table.T)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.testing import assert_close
 
 from laws.subjects import SIZES, build_model, make_batch
-from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
 from saccade.layers.recurrent import gru_state
 from saccade.models.bahdanau import FAMILY
-from saccade.models.registry import Choice, choose
+from saccade.models.registry import Choice
 
 
 def test_the_first_steps_follow_the_equations():
@@ -28,7 +26,7 @@ def test_the_first_steps_follow_the_equations():
         ]
         weights = torch.stack(energies).softmax(0)
         context = sum(weight * h for weight, h in zip(weights, annotations, strict=True))
-        embedded = model.target_table[token] * 4.0
+        embedded = model.target_embedding.table[token] * 4.0
         inputs = model.decoder.input(embedded) + model.decoder.fed(context)
         state = gru_state(inputs[None], model.decoder.hidden(state)[None], state[None]).hidden[0]
         pairs = model.readout(torch.cat([state, embedded, context]))
@@ -69,9 +67,4 @@ def test_the_papers_size():
 
 def test_a_joint_vocabulary_has_one_table():
     model = build_model(("bahdanau", {"tie_output": True}), SIZES)
-    assert model.source_table is model.target_table is model.output_table
-
-
-def test_a_tied_output_needs_equal_widths():
-    with pytest.raises(SaccadeError, match="readout"):
-        choose({"preset": "bahdanau-tiny", "readout": 100})
+    assert model.source_embedding.table is model.target_embedding.table is model.output.table

@@ -94,7 +94,7 @@ def slow(model, source, prefix):
     x = torch.stack([model.join(torch.cat([g, column])) for g, column in zip(embedded, read, strict=True)])
     for block in model.decoder:
         x = block_slowly(block, x, len(prefix), causal=True)
-    return model.last(model.decoder_norm(x).relu()).relu() @ model.output_table.T
+    return model.last(model.decoder_norm(x).relu()).relu() @ model.output.table.T
 
 
 @torch.no_grad()

@@ -85,7 +85,7 @@ def slow_decoder(model, memory, tokens):
             f = feed(layer, torch.cat([half(f), states[number][0]]))
             states[number + 1] = recur(layer, f, states[number + 1])
         read = model.readout(torch.cat([f, states[-1][0]]))
-        logits.append(model.output_table @ read)
+        logits.append(model.output.table @ read)
         looks.append(weights)
     return torch.stack(logits), torch.stack(looks)
 
@@ -196,12 +196,12 @@ def test_the_papers_size():
 
 def test_embeddings_are_shared_when_the_vocabulary_is():
     joint = DeepAtt(PRESETS["deep-att-tiny"], SIZES)
-    assert joint.source_embedding.table is joint.target_embedding.table is joint.output_table
+    assert joint.source_embedding.table is joint.target_embedding.table is joint.output.table
     separate = small(encoder_layers=1, decoder_layers=1)
     assert separate.source_embedding.table.shape == (19, 5)
-    assert separate.target_embedding.table is separate.output_table
+    assert separate.target_embedding.table is separate.output.table
     untied = small(encoder_layers=1, decoder_layers=1, tie_output=False)
-    assert untied.target_embedding.table is not untied.output_table
+    assert untied.target_embedding.table is not untied.output.table
 
 
 def test_the_first_look_knows_no_token():

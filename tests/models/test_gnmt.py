@@ -45,8 +45,8 @@ def run(layer, places):
 
 def slow_encoder(model, tokens, residual):
     x = [model.source_embedding.table[token] * 5**0.5 for token in tokens]
-    there = run(model.encoder_forwards, x)
-    back = run(model.encoder_backwards, x[::-1])[::-1]
+    there = run(model.both_ways.forwards, x)
+    back = run(model.both_ways.backwards, x[::-1])[::-1]
     x = [torch.cat(pair) for pair in zip(there, back, strict=True)]
     for number, layer in enumerate(model.encoder, start=2):
         outputs = run(layer, x)
@@ -72,7 +72,7 @@ def slow_decoder(model, memory, tokens, residual):
             states[number - 1] = lstm(weights_of(layer), torch.cat([x, context]), *states[number - 1])
             m = states[number - 1][0]
             x = m + x if residual and number >= 3 else m
-        logits.append(model.output_table @ model.before_output(x))
+        logits.append(model.output.table @ model.output.projection(x))
         looks.append(weights)
     return torch.stack(logits), torch.stack(looks)
 
@@ -175,13 +175,13 @@ def test_the_papers_size():
 
 def test_the_output_layer():
     tied = Gnmt(PRESETS["gnmt-tiny"], SIZES)
-    assert tied.source_embedding.table is tied.target_embedding.table is tied.output_table
-    assert not list(tied.before_output.parameters())
+    assert tied.source_embedding.table is tied.target_embedding.table is tied.output.table
+    assert not list(tied.output.projection.parameters())
     narrow = small(encoder_layers=2, decoder_layers=2, tie_output=True)
-    assert narrow.output_table is narrow.target_embedding.table
-    assert narrow.before_output.weight.shape == (5, 6)
+    assert narrow.output.table is narrow.target_embedding.table
+    assert narrow.output.projection.weight.shape == (5, 6)
     untied = small(encoder_layers=2, decoder_layers=2)
-    assert untied.output_table.shape == (23, 6)
+    assert untied.output.table.shape == (23, 6)
     assert untied.source_embedding.table.shape == (19, 5)
 
 

@@ -210,10 +210,10 @@ def test_parameters(config):
 
 def test_tables_are_shared_as_asked():
     joint = Lstmn(MINIATURE, SIZES)
-    assert joint.source_embedding.table is joint.target_embedding.table is joint.output_table
+    assert joint.source_embedding.table is joint.target_embedding.table is joint.output.table
     separate = Lstmn(MINIATURE.model_copy(update={"tie_output": False}), SEPARATE)
     assert separate.source_embedding.table is not separate.target_embedding.table
-    assert separate.target_embedding.table is not separate.output_table
+    assert separate.target_embedding.table is not separate.output.table
 
 
 def test_fresh_logits_are_near_uniform():

@@ -9,8 +9,6 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch
-from saccade.errors import SaccadeError
-from saccade.models.registry import choose
 
 
 def look_of(model, states, source_states):
@@ -80,8 +78,3 @@ def test_the_memory_keeps_the_order_of_a_source_that_is_read_backwards():
     after = model.encode(batch.source).states
     changed = [not torch.equal(after[0, place], before[0, place]) for place in range(6)]
     assert changed == [True, True, True, False, False, False]  # those read after the changed one
-
-
-def test_a_tied_output_needs_equal_widths():
-    with pytest.raises(SaccadeError, match="embedding"):
-        choose({"preset": "luong-tiny", "embedding": 100})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 import torch
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch
-from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
-from saccade.models.registry import Choice, choose
+from saccade.models.registry import Choice
 from saccade.models.seq2seq import FAMILY
 
 
@@ -54,8 +52,3 @@ def test_the_papers_size():
     bridge = sum(p.numel() for name, p in model.named_parameters() if name.startswith("bridge"))
     total = sum(p.numel() for p in model.parameters()) - bridge  # which is ours
     assert abs(total - 384e6) < 0.1e6
-
-
-def test_a_tied_output_needs_equal_widths():
-    with pytest.raises(SaccadeError, match="embedding"):
-        choose({"preset": "seq2seq-tiny", "embedding": 100})

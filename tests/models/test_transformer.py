@@ -47,12 +47,12 @@ def test_tiny_is_the_size_it_says():
 def test_embeddings_are_shared_when_the_vocabulary_is():
     config = PRESETS["transformer-tiny"]
     joint = Transformer(config, SIZES)
-    assert joint.source_embedding.table is joint.target_embedding.table is joint.output_table
+    assert joint.source_embedding.table is joint.target_embedding.table is joint.output.table
     separate = Transformer(config, SEPARATE)
     assert separate.source_embedding.table is not separate.target_embedding.table
-    assert separate.target_embedding.table is separate.output_table
+    assert separate.target_embedding.table is separate.output.table
     untied = Transformer(config.model_copy(update={"tie_output": False}), SIZES)
-    assert untied.output_table is not untied.target_embedding.table
+    assert untied.output.table is not untied.target_embedding.table
 
 
 def test_a_shared_table_needs_a_joint_vocabulary():
@@ -182,15 +182,15 @@ def test_concatenated_positions_share_the_width():
     changes = {"position_use": "concatenate", "position_width": 32}
     tied = Transformer(PRESETS["transformer-tiny"].model_copy(update=changes), SIZES)
     assert tied.source_embedding.table.shape == (SIZES.target, 96)
-    assert tied.source_embedding.table is tied.target_embedding.table is tied.output_table
-    assert tied.before_output.weight.shape == (96, 128)
+    assert tied.source_embedding.table is tied.target_embedding.table is tied.output.table
+    assert tied.output.projection.weight.shape == (96, 128)
     tokens = torch.tensor([[4, 5, 4]])
     embedded = tied.eval().source_embedding(tokens)
     assert embedded.shape == (1, 3, 128)
     assert torch.equal(embedded[0, 0, :96], embedded[0, 2, :96])  # the same token, whatever its place
     assert not torch.equal(embedded[0, 0, 96:], embedded[0, 2, 96:])
     hidden = torch.randn(2, 128)
-    torch.testing.assert_close(tied.logits(hidden), hidden @ tied.before_output.weight.T @ tied.output_table.T)
+    torch.testing.assert_close(tied.logits(hidden), hidden @ tied.output.projection.weight.T @ tied.output.table.T)
     untied = Transformer(PRESETS["transformer-tiny"].model_copy(update={**changes, "tie_output": False}), SIZES)
-    assert untied.output_table.shape == (SIZES.target, 128)
-    assert isinstance(untied.before_output, torch.nn.Identity)
+    assert untied.output.table.shape == (SIZES.target, 128)
+    assert isinstance(untied.output.projection, torch.nn.Identity)

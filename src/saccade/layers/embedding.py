@@ -1,4 +1,4 @@
-"""Token embeddings scaled by the root of their width, with positions."""
+"""Token embeddings scaled by the root of their width, with positions; and the output layer, which may share them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from saccade.interface import VocabularySizes
 from saccade.layers.dropout import dropout
 from saccade.layers.positions import PositionKind, make_positions
 
@@ -46,3 +47,27 @@ class Embedding(nn.Module):
         """tokens (B, T), the first of them at place `first`, to (B, T, D)."""
         x = self.positions(F.embedding(tokens, self.table) * self.scale, first)
         return dropout(x, self.probability, self.training)
+
+
+def token_embeddings(sizes: VocabularySizes, width: int, probability: float) -> tuple[Embedding, Embedding]:
+    """Of the source and of the target, without positions; a joint vocabulary has one table."""
+    target = embedding_table(sizes.target, width)
+    source = target if sizes.joint else embedding_table(sizes.source, width)
+    return Embedding(source, probability, "none", longest=0), Embedding(target, probability, "none", longest=0)
+
+
+class OutputLayer(nn.Module):
+    """States to logits: a row of the table for each token of the target.
+
+    Tied, the table is the target's embedding (Press and Wolf 2017); a linear map comes before it if the widths differ.
+    """
+
+    def __init__(self, width: int, embedding: nn.Parameter, *, tied: bool) -> None:
+        super().__init__()
+        between = tied and embedding.size(1) != width
+        self.projection = nn.Linear(width, embedding.size(1), bias=False) if between else nn.Identity()
+        self.table = embedding if tied else embedding_table(embedding.size(0), width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) to (…, V)."""
+        return F.linear(self.projection(x), self.table)

@@ -91,6 +91,12 @@ class Bidirectional(nn.Module):
         back, beginning = self.backwards(reverse(x, mask), mask)
         return torch.cat([there, reverse(back, mask)], -1), end, beginning
 
+    def outputs(self, x: Tensor, mask: Tensor) -> Tensor:
+        """The outputs alone (B, S, 2H): with no last state to find, padding can simply run along."""
+        there, _ = self.forwards(x)
+        back, _ = self.backwards(reverse(x, mask))
+        return torch.cat([there, reverse(back, mask)], -1)
+
 
 class FedRecurrent(nn.Module):
     """One layer whose input has two parts: one known for all places beforehand, one that each step itself makes.

@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
 from saccade.layers.dropout import dropout
-from saccade.layers.embedding import embedding_table
+from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import Bidirectional, CellKind, FedRecurrent, RecurrentState
 from saccade.models.family import Costs, Family, ModelConfig
 
@@ -38,14 +37,7 @@ class BahdanauConfig(ModelConfig):
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout of the embeddings and of the readout."""
     tie_output: bool = False
-    """Use the target embedding as the output layer; readout and embedding are then equally wide."""
-
-    @model_validator(mode="after")
-    def tied_widths_agree(self) -> BahdanauConfig:
-        """A tied output layer reads what the embedding writes."""
-        if self.tie_output and self.readout != self.embedding:
-            raise ValueError(f"tie-output needs readout ({self.readout}) and embedding ({self.embedding}) to be equal")
-        return self
+    """Use the target embedding as the output layer; a linear map comes between if it is not as wide as the readout."""
 
 
 PRESETS = {
@@ -73,21 +65,18 @@ class Bahdanau(nn.Module):
         super().__init__()
         width, embedding = config.width, config.embedding
         self.probability = config.dropout
-        self.target_table = embedding_table(sizes.target, embedding)
-        self.source_table = self.target_table if sizes.joint else embedding_table(sizes.source, embedding)
+        self.source_embedding, self.target_embedding = token_embeddings(sizes, embedding, config.dropout)
         self.encoder = Bidirectional(config.cell, embedding, width)
         self.first_state = nn.Linear(width, width)  # W_s
         self.attention = AdditiveAttention(width, 2 * width, config.alignment)  # W_a, U_a, v_a
         self.decoder = FedRecurrent(config.cell, embedding, 2 * width, width)
         self.readout = nn.Linear(width + embedding + 2 * width, 2 * config.readout)  # U_o, V_o, C_o side by side
-        self.output_table = self.target_table if config.tie_output else embedding_table(sizes.target, config.readout)
+        self.output = OutputLayer(config.readout, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the annotations h_j are the states of both directions (section 3.2)."""
         assert isinstance(source.values, Tensor)
-        annotations, _, beginning = self.encoder(
-            self.embed(source.values, self.source_table), source.mask
-        )  # (B, S, 2n)
+        annotations, _, beginning = self.encoder(self.source_embedding(source.values), source.mask)  # (B, S, 2n)
         return Memory(annotations, source.mask, summary=beginning.hidden)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
@@ -95,7 +84,7 @@ class Bahdanau(nn.Module):
 
         e_ij = v_a tanh(W_a s_{i-1} + U_a h_j); α_i = softmax(e_i); c_i = Σ_j α_ij h_j; s_i = f(s_{i-1}, y_{i-1}, c_i).
         """
-        embedded = self.embed(prefix, self.target_table)  # (B, T, m)
+        embedded = self.target_embedding(prefix)  # (B, T, m)
         projected = self.decoder.project(embedded)  # (B, T, G·n)
         state, keys = self.start(memory)
         states: list[Tensor] = []
@@ -118,7 +107,7 @@ class Bahdanau(nn.Module):
 
     def step(self, token: Tensor, state: BahdanauState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""
-        embedded = self.embed(token, self.target_table)  # (N, m)
+        embedded = self.target_embedding(token)  # (N, m)
         context, weights = self.attention(state.recurrent.hidden, state.keys.value, memory)  # (N, 2n), (B, W, S)
         recurrent = self.decoder(self.decoder.project(embedded), context, state.recurrent)
         output = self.read_out(recurrent.hidden, embedded, context)
@@ -130,13 +119,9 @@ class Bahdanau(nn.Module):
         pairs = self.readout(torch.cat([states, embedded, contexts], -1)).unflatten(-1, (-1, 2))
         return dropout(pairs.amax(-1), self.probability, self.training)
 
-    def embed(self, tokens: Tensor, table: Tensor) -> Tensor:
-        """(…) ids to (…, m), scaled to unit variance."""
-        return dropout(F.embedding(tokens, table) * table.size(1) ** 0.5, self.probability, self.training)
-
     def logits(self, outputs: Tensor) -> Tensor:
         """W_o t_i: (…, l) to (…, V)."""
-        return F.linear(outputs, self.output_table)
+        return self.output(outputs)  # type: ignore[no-any-return]
 
 
 FAMILY = Family(

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from saccade.interface import Decoded, Memory, Source, Step, VocabularySizes
 from saccade.layers.convolution import Convolution, Projection
 from saccade.layers.dropout import dropout
-from saccade.layers.embedding import Embedding, embedding_table
+from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.masks import padding_mask
 from saccade.models.family import Costs, Family, ModelConfig
 
@@ -124,10 +124,7 @@ class ByteNet(nn.Module):
         super().__init__()
         self.config = config
         width = config.width
-        target_table = embedding_table(sizes.target, width)
-        source_table = target_table if sizes.joint else embedding_table(sizes.source, width)
-        self.source_embedding = Embedding(source_table, config.dropout, "none", longest=0)
-        self.target_embedding = Embedding(target_table, config.dropout, "none", longest=0)
+        self.source_embedding, self.target_embedding = token_embeddings(sizes, width, config.dropout)
         # There are no columns after the source unless more are made than it has characters.
         self.filler: nn.Parameter | None = None
         if config.length_ratio > 1 or config.length_constant:
@@ -145,7 +142,7 @@ class ByteNet(nn.Module):
         self.join = Projection(2 * width, width)
         self.decoder_norm = nn.LayerNorm(width)
         self.last = Projection(width, width, gain=2.0)
-        self.output_table = target_table if config.tie_output else embedding_table(sizes.target, width)
+        self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the summary holds the columns (B, U, D), the states those of its own places."""
@@ -191,7 +188,7 @@ class ByteNet(nn.Module):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., D) to (..., V)."""
-        return F.linear(outputs, self.output_table)
+        return self.output(outputs)  # type: ignore[no-any-return]
 
     def decoder_blocks(self) -> list[Block]:
         """The decoder's blocks with their type, which a module list forgets."""

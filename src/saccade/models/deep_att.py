@@ -28,7 +28,7 @@ from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
 from saccade.layers.dropout import dropout
-from saccade.layers.embedding import Embedding, embedding_table
+from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import FedRecurrent, Recurrent, RecurrentState, reverse
 from saccade.models.family import Costs, Family, ModelConfig
 
@@ -112,10 +112,7 @@ class DeepAtt(nn.Module):
         super().__init__()
         width, embedding = config.width, config.embedding
         self.probability = config.dropout
-        target_table = embedding_table(sizes.target, embedding)
-        source_table = target_table if sizes.joint else embedding_table(sizes.source, embedding)
-        self.source_embedding = Embedding(source_table, config.dropout, "none", longest=0)
-        self.target_embedding = Embedding(target_table, config.dropout, "none", longest=0)
+        self.source_embedding, self.target_embedding = token_embeddings(sizes, embedding, config.dropout)
 
         half = 2 * width if config.fast_forward else 0  # of f, which has four gates
         whole = 2 * half
@@ -129,7 +126,7 @@ class DeepAtt(nn.Module):
         self.bottom_shown = half if config.decoder_layers > 1 else whole
         self.decoder = stack(config.decoder_layers - 1, above, above, width, half, whole)
         self.readout = nn.Linear(whole + width, embedding)
-        self.output_table = target_table if config.tie_output else embedding_table(sizes.target, embedding)
+        self.output = OutputLayer(embedding, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; a place of the memory is W_p [f, h of the highest layer of every column]."""
@@ -211,7 +208,7 @@ class DeepAtt(nn.Module):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., E) to (..., V)."""
-        return F.linear(outputs, self.output_table)
+        return self.output(outputs)  # type: ignore[no-any-return]
 
 
 FAMILY = Family(

@@ -16,14 +16,13 @@ from typing import NamedTuple, cast
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
 from saccade.layers.dropout import dropout
-from saccade.layers.embedding import Embedding, embedding_table
-from saccade.layers.recurrent import FedRecurrent, Recurrent, RecurrentState, reverse
+from saccade.layers.embedding import OutputLayer, token_embeddings
+from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent, RecurrentState
 from saccade.models.family import Costs, Family, ModelConfig
 
 
@@ -80,13 +79,9 @@ class Gnmt(nn.Module):
         width, embedding = config.width, config.embedding
         self.probability = config.dropout
         self.residual_from = RESIDUAL_FROM if config.residual else max(config.encoder_layers, config.decoder_layers)
-        target_table = embedding_table(sizes.target, embedding)
-        source_table = target_table if sizes.joint else embedding_table(sizes.source, embedding)
-        self.source_embedding = Embedding(source_table, config.dropout, "none", longest=0)
-        self.target_embedding = Embedding(target_table, config.dropout, "none", longest=0)
+        self.source_embedding, self.target_embedding = token_embeddings(sizes, embedding, config.dropout)
 
-        self.encoder_forwards = Recurrent("lstm", embedding, width)
-        self.encoder_backwards = Recurrent("lstm", embedding, width)
+        self.both_ways = Bidirectional("lstm", embedding, width)
         self.encoder = nn.ModuleList(
             Recurrent("lstm", width if layer > 1 else 2 * width, width) for layer in range(1, config.encoder_layers)
         )
@@ -95,10 +90,7 @@ class Gnmt(nn.Module):
         self.bottom = FedRecurrent("lstm", embedding, memory, width)
         self.decoder = nn.ModuleList(Recurrent("lstm", width + memory, width) for _ in range(1, config.decoder_layers))
 
-        self.before_output: nn.Module = nn.Identity()
-        if config.tie_output and embedding != width:
-            self.before_output = nn.Linear(width, embedding, bias=False)
-        self.output_table = target_table if config.tie_output else embedding_table(sizes.target, width)
+        self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; there is no attention here to record.
@@ -106,10 +98,7 @@ class Gnmt(nn.Module):
         No layer needs its last state, so padding, which stands behind the real places, can run along.
         """
         assert isinstance(source.values, Tensor)
-        embedded = self.source_embedding(source.values)  # (B, S, E)
-        there, _ = self.encoder_forwards(embedded)  # (B, S, D)
-        back, _ = self.encoder_backwards(reverse(embedded, source.mask))
-        x = torch.cat([there, reverse(back, source.mask)], -1)  # (B, S, 2D)
+        x = self.both_ways.outputs(self.source_embedding(source.values), source.mask)  # (B, S, 2D)
         for number, layer in enumerate(self.encoder, start=1):
             output, _ = layer(self.drop(x))
             x = self.add(number, output, x)  # (B, S, D)
@@ -168,7 +157,7 @@ class Gnmt(nn.Module):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., D) to (..., V): the softmax reads the highest layer."""
-        return F.linear(self.before_output(outputs), self.output_table)
+        return self.output(outputs)  # type: ignore[no-any-return]
 
 
 # The length penalty of section 7. Its coverage penalty is for beams only and stands in recipes/gnmt.yaml, where it does

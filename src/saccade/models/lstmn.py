@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
 from saccade.layers.attention import additive_scores, masked_softmax, side_by_side, weighted_sum
 from saccade.layers.dropout import dropout
-from saccade.layers.embedding import Embedding, embedding_table
+from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import last
 from saccade.models.family import Costs, Family, ModelConfig
 
@@ -206,15 +206,12 @@ class Lstmn(nn.Module):
     def __init__(self, config: LstmnConfig, sizes: VocabularySizes) -> None:
         super().__init__()
         width, embedding = config.width, config.embedding
-        target_table = embedding_table(sizes.target, embedding)
-        source_table = target_table if sizes.joint else embedding_table(sizes.source, embedding)
         self.dropout = config.dropout
-        self.source_embedding = Embedding(source_table, config.dropout, "none", longest=0)
-        self.target_embedding = Embedding(target_table, config.dropout, "none", longest=0)
+        self.source_embedding, self.target_embedding = token_embeddings(sizes, embedding, config.dropout)
         self.encoder = Reader(embedding, width)
         self.decoder = Writer(embedding, width, config.fusion)
         self.combine = nn.Linear(2 * width, embedding)
-        self.output_table = target_table if config.tie_output else embedding_table(sizes.target, embedding)
+        self.output = OutputLayer(embedding, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the states are the hidden tape, the summary is the memory tape."""
@@ -272,7 +269,7 @@ class Lstmn(nn.Module):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., E) to (..., V)."""
-        return F.linear(outputs, self.output_table)
+        return self.output(outputs)  # type: ignore[no-any-return]
 
 
 def up_to_its_own(weights: Tensor) -> Tensor:

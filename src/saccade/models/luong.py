@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
 from saccade.layers.attention import additive_scores, apart, dot_scores, masked_softmax, side_by_side, weighted_sum
 from saccade.layers.dropout import dropout
-from saccade.layers.embedding import embedding_table
+from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import FedRecurrent, Recurrent, RecurrentState, reverse
 from saccade.models.family import Costs, Family, ModelConfig
 
@@ -44,14 +43,7 @@ class LuongConfig(ModelConfig):
     dropout: float = Field(0.2, ge=0, lt=1)
     """Dropout of the embeddings and of each layer's output."""
     tie_output: bool = False
-    """Use the target embedding as the output layer; width and embedding are then equal."""
-
-    @model_validator(mode="after")
-    def tied_widths_agree(self) -> LuongConfig:
-        """A tied output layer reads what the embedding writes."""
-        if self.tie_output and self.width != self.embedding:
-            raise ValueError(f"tie-output needs width ({self.width}) and embedding ({self.embedding}) to be equal")
-        return self
+    """Use the target embedding as the output layer; a linear map comes between if its width is not that of a layer."""
 
 
 PRESETS = {
@@ -90,8 +82,7 @@ class Luong(nn.Module):
         self.reverse_source = config.reverse_source
         self.score = config.score
         self.input_feeding = config.input_feeding
-        self.target_table = embedding_table(sizes.target, embedding)
-        self.source_table = self.target_table if sizes.joint else embedding_table(sizes.source, embedding)
+        self.source_embedding, self.target_embedding = token_embeddings(sizes, embedding, config.dropout)
         upper = range(config.layers - 1)
         self.encoder = nn.ModuleList([Recurrent("lstm", embedding, width)])
         self.encoder.extend(Recurrent("lstm", width, width) for _ in upper)
@@ -105,12 +96,12 @@ class Luong(nn.Module):
             nn.init.normal_(self.energy, std=width**-0.5)
         self.window = PredictedWindow(width, config.window) if config.attention == "local-p" else None
         self.combine = nn.Linear(2 * width, width, bias=False)  # W_c
-        self.output_table = self.target_table if config.tie_output else embedding_table(sizes.target, width)
+        self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the summary is the last state of every layer."""
         assert isinstance(source.values, Tensor)
-        x = self.embed(source.values, self.source_table)  # (B, S, E)
+        x = self.source_embedding(source.values)  # (B, S, E)
         x = reverse(x, source.mask) if self.reverse_source else x
         lasts: list[RecurrentState] = []
         for layer in self.encoder:
@@ -122,7 +113,7 @@ class Luong(nn.Module):
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T), begin first."""
-        embedded = self.embed(prefix, self.target_table)  # (B, T, E)
+        embedded = self.target_embedding(prefix)  # (B, T, E)
         state = self.start(memory)
         if self.input_feeding:
             looked = self.fed(embedded, state, memory)
@@ -165,7 +156,7 @@ class Luong(nn.Module):
 
     def step(self, token: Tensor, state: LuongState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""
-        embedded = self.embed(token, self.target_table)  # (N, E)
+        embedded = self.target_embedding(token)  # (N, E)
         bottom = self.decoder[0]
         x, layers = self.advance(bottom.project(embedded) if isinstance(bottom, FedRecurrent) else embedded, state)
         looked = self.look(side_by_side(x, len(memory.mask)), state.keys.value, memory)
@@ -185,17 +176,13 @@ class Luong(nn.Module):
         context = weighted_sum(weights, memory.states)  # (B, T, D)
         return Looked(torch.tanh(self.combine(torch.cat([context, states], -1))), weights)
 
-    def embed(self, tokens: Tensor, table: Tensor) -> Tensor:
-        """(…) ids to (…, E), scaled to unit variance."""
-        return self.drop(F.embedding(tokens, table) * table.size(1) ** 0.5)
-
     def drop(self, x: Tensor) -> Tensor:
         """Dropout, in training."""
         return dropout(x, self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(…, D) to (…, V)."""
-        return F.linear(outputs, self.output_table)
+        return self.output(outputs)  # type: ignore[no-any-return]
 
 
 class PredictedWindow(nn.Module):

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from saccade.interface import Decoded, Memory, Source, Step, VocabularySizes
 from saccade.layers.dropout import dropout
-from saccade.layers.embedding import embedding_table
+from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import CellKind, Recurrent, RecurrentState, reverse
 from saccade.models.family import Costs, Family, ModelConfig
 
@@ -39,14 +38,7 @@ class Seq2SeqConfig(ModelConfig):
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout of the embeddings and of each layer's output."""
     tie_output: bool = False
-    """Use the target embedding as the output layer; width and embedding are then equal."""
-
-    @model_validator(mode="after")
-    def tied_widths_agree(self) -> Seq2SeqConfig:
-        """A tied output layer reads what the embedding writes."""
-        if self.tie_output and self.width != self.embedding:
-            raise ValueError(f"tie-output needs width ({self.width}) and embedding ({self.embedding}) to be equal")
-        return self
+    """Use the target embedding as the output layer; a linear map comes between if its width is not that of a layer."""
 
 
 PRESETS = {
@@ -91,19 +83,18 @@ class Seq2Seq(nn.Module):
         self.probability = config.dropout
         self.reverse_source = config.reverse_source
         self.context = config.context
-        self.target_table = embedding_table(sizes.target, embedding)
-        self.source_table = self.target_table if sizes.joint else embedding_table(sizes.source, embedding)
+        self.source_embedding, self.target_embedding = token_embeddings(sizes, embedding, config.dropout)
         fed = embedding + width if config.context else embedding
         upper = [width] * (config.layers - 1)
         self.encoder = nn.ModuleList(Recurrent(config.cell, inputs, width) for inputs in (embedding, *upper))
         self.bridge = nn.ModuleList(Bridge(config.cell, width) for _ in range(config.layers))
         self.decoder = nn.ModuleList(Recurrent(config.cell, inputs, width) for inputs in (fed, *upper))
-        self.output_table = self.target_table if config.tie_output else embedding_table(sizes.target, width)
+        self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the summary is the last state of every layer."""
         assert isinstance(source.values, Tensor)
-        x = self.embed(source.values, self.source_table)  # (B, S, E)
+        x = self.source_embedding(source.values)  # (B, S, E)
         if self.reverse_source:
             x = reverse(x, source.mask)
         lasts: list[RecurrentState] = []
@@ -116,7 +107,7 @@ class Seq2Seq(nn.Module):
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T), begin first; nothing that a step makes is needed before it, so all layers run whole."""
         state = self.start(memory)
-        x = self.embed(prefix, self.target_table)  # (B, T, E)
+        x = self.target_embedding(prefix)  # (B, T, E)
         if state.context is not None:
             x = torch.cat([x, state.context[:, None].expand(-1, x.size(1), -1)], -1)
         for layer, first in zip(self.decoder, state.layers, strict=True):
@@ -130,7 +121,7 @@ class Seq2Seq(nn.Module):
 
     def step(self, token: Tensor, state: Seq2SeqState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,); the memory is not looked at again."""
-        x = self.embed(token, self.target_table)  # (N, E)
+        x = self.target_embedding(token)  # (N, E)
         if state.context is not None:
             x = torch.cat([x, state.context], -1)
         states: list[RecurrentState] = []
@@ -140,17 +131,13 @@ class Seq2Seq(nn.Module):
             x = self.drop(states[-1].hidden)
         return Step(x, Seq2SeqState(tuple(states), state.context))
 
-    def embed(self, tokens: Tensor, table: Tensor) -> Tensor:
-        """(…) ids to (…, E), scaled to unit variance."""
-        return self.drop(F.embedding(tokens, table) * table.size(1) ** 0.5)
-
     def drop(self, x: Tensor) -> Tensor:
         """Dropout, in training."""
         return dropout(x, self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(…, D) to (…, V)."""
-        return F.linear(outputs, self.output_table)
+        return self.output(outputs)  # type: ignore[no-any-return]
 
 
 FAMILY = Family(

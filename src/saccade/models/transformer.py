@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from saccade.interface import (
     Attention,
@@ -24,7 +23,7 @@ from saccade.interface import (
     VocabularySizes,
 )
 from saccade.layers.attention import apart, side_by_side
-from saccade.layers.embedding import Embedding, embedding_table
+from saccade.layers.embedding import Embedding, OutputLayer, embedding_table
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.local_attention import LocalPast, LocalSelfAttention
 from saccade.layers.mixture_of_experts import SUMS, MixtureOfExperts, Routing, auxiliary_of
@@ -266,10 +265,7 @@ class Transformer(nn.Module):
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(width) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(width) if pre else nn.Identity()
-        # A tied output layer has the embedding's width; beside concatenated positions it needs a projection to it.
-        narrow = config.tie_output and config.embedding_width < width
-        self.before_output = nn.Linear(width, config.embedding_width, bias=False) if narrow else nn.Identity()
-        self.output_table = target_table if config.tie_output else embedding_table(sizes.target, width)
+        self.output = OutputLayer(width, target_table, tied=config.tie_output)
         self.balance_weight = config.balance_weight
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
@@ -318,7 +314,7 @@ class Transformer(nn.Module):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., D) to (..., V)."""
-        return F.linear(self.before_output(outputs), self.output_table)
+        return self.output(outputs)  # type: ignore[no-any-return]
 
     def asked(self, outputs: list[LayerOutput]) -> Auxiliary | None:
         """That the experts of these layers share the work evenly; in training only."""
