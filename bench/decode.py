@@ -4,9 +4,9 @@ SACCADE_DATA=data make bench-decode RUNS="runs/bahdanau runs/luong runs/seq2seq"
 
 Before: every hypothesis held a copy of the memory and of its projected keys, and each reordering of the beam copied
 them again; the logits of all rows were made at once and their largest looked for in the whole row; the allocator gave
-every big tensor back; an output could be a quarter longer than the largest ratio of target to source in the training
-data (2.4 on Multi30k with 8,000 pieces; --factor-before). Both ways run in turn, each in a process of its own, on the
-same sentences.
+every big tensor back; batches were searched one after another, all cores on one; an output could be a quarter longer
+than the largest ratio of target to source in the training data (2.4 on Multi30k with 8,000 pieces; --factor-before).
+Both ways run in turn, each in a process of its own, on the same sentences.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torch import Tensor
 import saccade
 from saccade.allocator import keep_memory
 from saccade.decoding import beam
+from saccade.inference import side_by_side
 from saccade.interface import Memory, OfMemory, Step
 
 
@@ -82,6 +83,7 @@ def decode(options: argparse.Namespace) -> dict[str, Any]:
         translator.model = Separate(translator.model)
         beam.most_probable = lambda values, count: values.topk(count)
         beam.ROWS = sys.maxsize
+        side_by_side.workers_for = lambda device: 1
     else:
         keep_memory()
     translator.translate(lines[:20], **settings)

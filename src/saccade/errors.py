@@ -25,6 +25,11 @@ class SaccadeError(Exception):
         text = self.what if self.where is None else f"{self.where}: {self.what}"
         return text if self.do is None else f"{text}\n  {self.do}"
 
+    @property
+    def one_line(self) -> str:
+        """The same in one line."""
+        return "; ".join(line.strip() for line in str(self).splitlines())
+
 
 class UsageError(SaccadeError):
     """A command that cannot be understood: an unknown option, a missing one. The command exits with 2."""

@@ -85,6 +85,20 @@ def test_missing_files_are_named_before_anything_starts(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("option", ["--source", "--valid-source"])
+def test_empty_files_are_named_before_anything_starts(
+    option: str, data: Path, tmp_path: Path, saccade: Saccade
+) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    call = arguments(data, tmp_path / "out", "--valid-source", data / "valid.en", "--valid-target", data / "valid.de")
+    call[call.index(option) + 1] = empty
+    answer = saccade(*call)
+    assert answer.code == 1
+    assert "empty: is empty" in answer.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_recipe_gives_data_and_decoding_only(
     data: Path, tmp_path: Path, saccade: Saccade, monkeypatch: pytest.MonkeyPatch
 ) -> None:

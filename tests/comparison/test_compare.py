@@ -4,16 +4,13 @@ import csv
 import json
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-import torch
-from small_comparison import in_this_process, request_of, write_corpus
+from small_comparison import in_this_process, request_of
 
-from saccade.comparison import compare as comparing
 from saccade.comparison.budget import read_budget
 from saccade.comparison.compare import Outcome, compare
 from saccade.comparison.planning import plan
@@ -23,35 +20,12 @@ from saccade.comparison.worker import Job, read_job, write_job
 from saccade.config import merge, read_yaml
 from saccade.errors import SaccadeError, UsageError
 from saccade.evaluation.scores import bleu
-from saccade.training import tracking
 from saccade.training.tracking import RunTracker
 
 COMMAND = "saccade compare --sentence 'a <b> & c'"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """One thread is enough for models of this size, and nobody looks at the curves of a run."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracking, "plot_curves", lambda rows, path: None)
-        patch.setattr(tracking, "tensorboard_writer", lambda path, first_step: False)
-        yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For comparisons that are not looked at."""
-    monkeypatch.setattr(comparing, "draw_pictures", lambda found, output: [])
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("words")
-    write_corpus(folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture(scope="module")

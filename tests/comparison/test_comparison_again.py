@@ -7,16 +7,13 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import torch
-from small_comparison import in_this_process, request_of, write_corpus
+from small_comparison import in_this_process, request_of
 
-from saccade.comparison import compare as comparing
 from saccade.comparison import worker
 from saccade.comparison.alignments import read_alignment
 from saccade.comparison.compare import compare
@@ -25,29 +22,10 @@ from saccade.comparison.result import outputs_path, read_result, result_path, ru
 from saccade.config import merge, read_yaml
 from saccade.errors import SaccadeError
 from saccade.inference.translator import Translator
-from saccade.training import tracking
 from saccade.training.lock import run_lock
 from saccade.training.tracking import RunTracker
 
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """One thread is enough for models of this size, and nobody looks at pictures."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracking, "plot_curves", lambda rows, path: None)
-        patch.setattr(tracking, "tensorboard_writer", lambda path, first_step: False)
-        patch.setattr(comparing, "draw_pictures", lambda found, output: [])
-        yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("words")
-    write_corpus(folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("quick", "no_pictures")
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,15 @@ def test_batch_size_and_windows_have_no_influence(translator, monkeypatch, chang
     assert any(expected)
 
 
+@pytest.mark.parametrize("changes", [{"beam": 1}, {"beam": 4, "nbest": 2}, {"sample": True, "seed": 5}])
+def test_batches_side_by_side_give_what_one_after_another_give(translator, changes):
+    settings = translator.settings({"batch_tokens": 7, **changes})
+    expected = translator.translate_window(TEXTS, settings)
+    torch.set_num_threads(2)
+    assert translator.translate_window(TEXTS, settings) == expected
+    assert torch.get_num_threads() == 2
+
+
 def test_the_stream_takes_no_more_than_a_window(translator, monkeypatch):
     monkeypatch.setattr(module, "WINDOW", 2)
     taken = []

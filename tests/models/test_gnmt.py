@@ -167,7 +167,7 @@ def test_the_number_of_parameters(config, sizes):
 
 
 def test_the_papers_size():
-    """Figure 1 and section 8.3: 8 layers each of 1024 units."""
+    """Figure 1 and section 8: 8 layers each of 1024 units."""
     base = PRESETS["gnmt-base"]
     assert (base.encoder_layers, base.decoder_layers, base.width) == (8, 8, 1024)
     assert PRESETS["gnmt-tiny"].encoder_layers == PRESETS["gnmt-tiny"].decoder_layers == 3  # residuals are in use

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import json
 import os
-import random
 import shutil
 import signal
 from functools import partial
@@ -15,8 +14,8 @@ from types import MappingProxyType
 import pytest
 import torch
 import yaml
+from small_runs import MODEL, write_pairs
 
-import saccade.training.run as run_module
 from kills.kill_runs import differences
 from saccade.checkpoint import load_model_folder, weights_of
 from saccade.cli.main import main
@@ -25,9 +24,9 @@ from saccade.errors import SaccadeError
 from saccade.models import registry
 from saccade.training.config import RunConfig, read_recipe, run_config
 from saccade.training.inspector import inspect
+from saccade.training.loop import Loop
 from saccade.training.run import resume, train
 
-WORDS = ["ab", "ba", "cad", "dac", "ee", "fg"]
 RISK = {"objective": "minimum-risk", "risk": {"samples": 3}}
 
 
@@ -42,10 +41,7 @@ def no_pictures():
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    chooser = random.Random(0)
-    lines = [" ".join(chooser.choices(WORDS, k=chooser.randint(1, 4))) for _ in range(120)]
-    (folder / "train.src").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (folder / "train.tgt").write_text("\n".join(line[::-1] for line in lines) + "\n", encoding="utf-8")
+    write_pairs(folder, 120, 4)
     return folder
 
 
@@ -74,8 +70,7 @@ def settings(folder, output, **changes):
 def trained(data, tmp_path_factory):
     """A run of a few steps to start from."""
     output = tmp_path_factory.mktemp("runs") / "first"
-    model = {"preset": "transformer-tiny", "encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16}
-    values = settings(data, output, model={**model, "heads": 2}, data={"tokenizer": "char"})
+    values = settings(data, output, model=MODEL, data={"tokenizer": "char"})
     train(run_config(merge(values, {"training": {"warmup_steps": 4}}), where="test"))
     return output
 
@@ -123,7 +118,7 @@ def same(first, second) -> bool:
 
 
 def stop_after(step, monkeypatch):
-    original = run_module.Loop.update
+    original = Loop.update
 
     def interrupt(self, batches):
         found = original(self, batches)
@@ -131,7 +126,7 @@ def stop_after(step, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return found
 
-    monkeypatch.setattr(run_module.Loop, "update", interrupt)
+    monkeypatch.setattr(Loop, "update", interrupt)
 
 
 def log_of(run) -> str:
@@ -294,15 +289,14 @@ def test_the_command_starts_from_a_run(data, trained, tmp_path, monkeypatch, cap
     assert main(["check", "--from", str(trained), *files, *options, "--no-model"]) == 0
     capsys.readouterr()
     assert main(["train", "--from", str(tmp_path / "nowhere"), *files, *options]) != 0
-    assert "there is no such run or model folder" in capsys.readouterr().err
+    assert f"'{tmp_path / 'nowhere'}': there is no such run or model folder" in capsys.readouterr().err
     assert main(["train", "--resume", str(tmp_path / "runs" / "first-1"), "--from", str(trained)]) == 2
 
 
 @pytest.fixture(scope="module")
 def fresh(data, tmp_path_factory):
     """All settings of another run, as its directory holds them: of words, with the rate of a fresh model."""
-    model = {"preset": "transformer-tiny", "encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16}
-    values = settings(data, "x", model={**model, "heads": 2}, data={"tokenizer": "word"})
+    values = settings(data, "x", model=MODEL, data={"tokenizer": "word"})
     made = run_config(merge(values, {"training": {"learning_rate": 3e-3}}), where="test")
     path = tmp_path_factory.mktemp("fresh") / "config.yaml"
     path.write_text(yaml.safe_dump(json.loads(made.model_dump_json())), encoding="utf-8")

@@ -6,13 +6,13 @@ import csv
 import errno
 import json
 import os
-import random
 import shutil
 import signal
 
 import pytest
 import torch
 import yaml
+from small_runs import MODEL, write_pairs
 
 import saccade.training.run as run_module
 import saccade.training.state as state_module
@@ -25,22 +25,19 @@ from saccade.training.averaging import average_weights
 from saccade.training.config import RunConfig, read_recipe, run_config
 from saccade.training.flops import flops_of_batch
 from saccade.training.lock import run_lock
+from saccade.training.loop import Loop
 from saccade.training.run import resume, train
 from saccade.training.selection import Selection
 from saccade.training.state import checkpoints
 from saccade.training.validation import Validation
 
 ABSENT = "mps" if torch.cuda.is_available() else "cuda"  # no machine has both
-WORDS = ["ab", "ba", "cad", "dac", "ee", "fg"]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    chooser = random.Random(0)
-    lines = [" ".join(chooser.choices(WORDS, k=chooser.randint(1, 5))) for _ in range(300)]
-    (folder / "train.src").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (folder / "train.tgt").write_text("\n".join(line[::-1] for line in lines) + "\n", encoding="utf-8")
+    write_pairs(folder, 300, 5)
     return folder
 
 
@@ -48,14 +45,7 @@ def data(tmp_path_factory):
 def config(data, tmp_path):
     def make(**changes) -> RunConfig:
         values = {
-            "model": {
-                "preset": "transformer-tiny",
-                "encoder_layers": 1,
-                "decoder_layers": 1,
-                "width": 16,
-                "feed_forward": 16,
-                "heads": 2,
-            },
+            "model": MODEL,
             "data": {
                 "source": str(data / "train.src"),
                 "target": str(data / "train.tgt"),
@@ -128,7 +118,7 @@ def test_a_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happene
     whole = train(config(output=str(tmp_path / "whole")))
     assert whole.interrupted is None
 
-    original = run_module.Loop.update
+    original = Loop.update
 
     def interrupt(self, batches):
         found = original(self, batches)
@@ -136,7 +126,7 @@ def test_a_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happene
             os.kill(os.getpid(), signal.SIGTERM)
         return found
 
-    monkeypatch.setattr(run_module.Loop, "update", interrupt)
+    monkeypatch.setattr(Loop, "update", interrupt)
     stopped = train(config())
     assert stopped.interrupted == "SIGTERM"
     assert stopped.step == 7
@@ -154,7 +144,7 @@ def whole(config, tmp_path):
 
 def interrupted_after(step: int, monkeypatch) -> None:
     """Let every run be stopped by a signal after this update."""
-    original = run_module.Loop.update
+    original = Loop.update
 
     def interrupt(self, batches):
         found = original(self, batches)
@@ -162,7 +152,7 @@ def interrupted_after(step: int, monkeypatch) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         return found
 
-    monkeypatch.setattr(run_module.Loop, "update", interrupt)
+    monkeypatch.setattr(Loop, "update", interrupt)
 
 
 def log_of(run) -> str:

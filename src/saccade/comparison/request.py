@@ -12,6 +12,7 @@ from saccade.comparison.entries import Entry
 from saccade.comparison.planning import Plan, planned_settings
 from saccade.config import merge
 from saccade.data.files import read_lines
+from saccade.data.pairs import training_pairs, validation_pairs
 from saccade.errors import SaccadeError, UsageError
 from saccade.training.config import RunConfig, run_config
 from saccade.training.run import check as check_run
@@ -72,6 +73,13 @@ class Request:
                     f"{entry.name} has no cross-attention to replace unknown words by",
                     do="leave out --decoding.replace-unknown, or this model",
                 )
+        self.check_data()
+
+    def check_data(self) -> None:
+        """Refuse files that cannot be read or hold nothing, by their first pair."""
+        data = self.config(self.entries[0]).data
+        for pairs in (*(training_pairs(data, corpus) for corpus in range(len(data.source))), validation_pairs(data)):
+            next(pairs, None)
 
     def sources(self) -> list[str]:
         """The test sentences."""

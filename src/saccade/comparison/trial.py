@@ -11,14 +11,13 @@ from saccade.checkpoint import vocabulary_sizes
 from saccade.comparison.planning import Speed
 from saccade.data.order import Order
 from saccade.inference.translator import Translator
+from saccade.training.assembly import make_loop
 from saccade.training.config import RunConfig
 from saccade.training.data import Data
 from saccade.training.forecast import synchronize
-from saccade.training.loop import Loop
-from saccade.training.machine import autocast_for, choose_precision, prepare_machine
+from saccade.training.machine import prepare_machine
 from saccade.training.objectives.factory import make_likelihood
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizer import make_optimizer
 from saccade.training.run import check
 from saccade.training.validation import group_by_source, validate
 
@@ -44,18 +43,14 @@ def measure(data: Data, config: RunConfig, budget_seconds: float) -> Speed:
     torch.manual_seed(training.seed)
     choice = config.choice()
     model = choice.build(vocabulary_sizes(data.tokenizers)).to(device)
-    loop = Loop(
+    loop = make_loop(
         model,
         make_likelihood(training, choice),
-        make_optimizer(model.parameters(), training),
         Order.of(data.train, config.data, training.seed),
-        symbols=data.tokenizers.target.symbols,
+        training,
         rate=lambda _: RATE,
-        seed=training.seed,
-        accumulate=training.accumulate,
-        clip_norm=training.clip_norm,
+        symbols=data.tokenizers.target.symbols,
         device=device,
-        autocast=autocast_for(device, choose_precision(device, training.precision)),
     )
     model.train()
     times: list[float] = []

@@ -244,7 +244,7 @@ def reason_of(error: Exception) -> str:
     if is_out_of_memory(error):
         return "out of memory"
     if isinstance(error, SaccadeError):
-        return str(error)
+        return error.one_line
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     import traceback

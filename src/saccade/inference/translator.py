@@ -27,6 +27,7 @@ from saccade.errors import SaccadeError
 from saccade.inference.agreement import check_same_target, same_reading
 from saccade.inference.device import choose_device
 from saccade.inference.explanation import Explanation, alignment_of
+from saccade.inference.side_by_side import batch_share, side_by_side
 from saccade.inference.unknown_words import align, check_attends, replaced_text, words_of
 from saccade.interface import Source, Translates
 from saccade.symbols import Symbols
@@ -145,11 +146,11 @@ class Translator:
         self.check_replacement(settings)
         sources = self.read(texts)
         forced = self.tokenizers.target.encode_batch(prefixes) if prefixes is not None else [[]] * len(texts)
-        found: dict[int, list[Hypothesis]] = {}
-        for rows in length_batches([longest(source) for source in sources], settings.batch_tokens):
+
+        def decode(rows: list[int]) -> list[list[Hypothesis]]:
             with torch.inference_mode():
                 memory = self.model.encode(self.source_of([sources[row] for row in rows]))
-            hypotheses = search(
+            return search(
                 self.model,
                 memory,
                 settings.for_search,
@@ -157,7 +158,15 @@ class Translator:
                 prefixes=[forced[row] for row in rows] if prefixes is not None else None,
                 indices=[first + row for row in rows],
             )
-            found.update(zip(rows, hypotheses, strict=True))
+
+        lengths = [longest(source) for source in sources]
+        batches = list(length_batches(lengths, batch_share(settings.batch_tokens, self.device)))
+        decoded = side_by_side(decode, batches, self.device)
+        found = {
+            row: hypotheses
+            for rows, several in zip(batches, decoded, strict=True)
+            for row, hypotheses in zip(rows, several, strict=True)
+        }
         nothing = (Candidate("", (), 0.0, 0.0, (), ()),)  # an empty line stays an empty line
         outputs = {row: tuple(map(self.candidate, hypotheses)) for row, hypotheses in found.items()}
         if settings.replace_unknown != "none":

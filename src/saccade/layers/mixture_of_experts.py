@@ -1,8 +1,9 @@
-"""A sparsely-gated mixture of experts in place of a feed-forward network (Shazeer et al. 2017, sections 2 and 3).
+"""A sparsely-gated mixture of experts in place of a feed-forward network (Shazeer et al. 2017, section 2).
 
 y = Σ_i G(x)_i E_i(x) (eq. 1), where each expert E_i is a feed-forward network and all but k of the gates are 0, so that
-a place costs k experts however many there are. Departures: the loss that keeps the experts evenly busy, and a capacity
-for each of them, are those of the Switch Transformer (Fedus et al. 2021, section 2.2), with k choices instead of one.
+a place costs k experts however many there are. Departures: instead of the losses of section 4, one loss that keeps the
+experts evenly busy and a capacity for each of them, as in the Switch Transformer (Fedus et al. 2021, section 2.2), with
+k choices instead of one.
 """
 
 from __future__ import annotations

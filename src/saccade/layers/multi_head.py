@@ -46,9 +46,10 @@ class SelfAttention(nn.Module):
         self.query_key_value, self.output = self_attention_projections(width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False, record: bool = False) -> Attended:
-        """x (B, T, D); mask broadcasts to (B, H, T, T)."""
+        """x (B, T, D); mask (B, T), True where a place is real."""
         query, key, value = (split_heads(part, self.heads) for part in self.query_key_value(x).chunk(3, -1))
-        attended = attend(query, key, value, mask, causal=causal, dropout=self.active_dropout(), record=record)
+        seen = None if mask is None else mask[:, None, None]  # (B, 1, 1, T)
+        attended = attend(query, key, value, seen, causal=causal, dropout=self.active_dropout(), record=record)
         return Attended(self.output(merge_heads(attended.context)), attended.weights)
 
     def step(self, x: Tensor, past: KeysValues, *, record: bool = False) -> tuple[Attended, KeysValues]:

@@ -1,6 +1,6 @@
 """RNNsearch: Bahdanau et al., Neural Machine Translation by Jointly Learning to Align and Translate, ICLR 2015.
 
-Equation numbers are the paper's; A.n are those of its appendix. Departures: the GRU is the library's (see
+Equation numbers are the paper's; A.n are sections of its appendix. Departures: the GRU is the library's (see
 layers/recurrent.py), the output layer can be tied to the target embedding, dropout is on embeddings and readout.
 """
 

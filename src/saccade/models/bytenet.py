@@ -1,4 +1,4 @@
-"""ByteNet: Kalchbrenner et al., Neural Machine Translation in Linear Time, arXiv 1610.10099, 2016.
+"""ByteNet: Kalchbrenner et al., Neural Machine Translation in Linear Time, arXiv 1610.10099v2, 2016.
 
 Two stacks of dilated convolutions, one upon the other: place t of the decoder reads column t of the encoder, and there
 is no attention. The encoder writes more columns than the source has characters, as many as a target is expected to need
@@ -37,7 +37,7 @@ class ByteNetConfig(ModelConfig):
     """Residual blocks of the encoder."""
     decoder_layers: int = Field(30, ge=1)
     """Residual blocks of the decoder."""
-    encoder_kernel: int = Field(5, ge=1)
+    encoder_kernel: int = Field(3, ge=1)
     """Places that a convolution of the encoder reads, an odd number."""
     decoder_kernel: int = Field(3, ge=2)
     """Places that a convolution of the decoder reads: its own and those before it."""
@@ -67,11 +67,11 @@ class ByteNetConfig(ModelConfig):
 
 
 PRESETS = {
-    "bytenet-tiny": ByteNetConfig(width=256, encoder_layers=10, decoder_layers=10, encoder_kernel=3, dropout=0.1),
+    "bytenet-tiny": ByteNetConfig(width=256, encoder_layers=10, decoder_layers=10, dropout=0.1),
     "bytenet-paper": ByteNetConfig(),
 }
 
-MINIATURE = ByteNetConfig(width=16, encoder_layers=2, decoder_layers=3, encoder_kernel=3, dilation_cycle=2)
+MINIATURE = ByteNetConfig(width=16, encoder_layers=2, decoder_layers=3, dilation_cycle=2)
 """Small enough for the laws."""
 
 

@@ -33,7 +33,7 @@ DILATIONS = (1, 2, 4, 8, 16)  # of a dilated stack, then from the first again, a
 
 
 class ConvS2SConfig(ModelConfig):
-    """Settings of ConvS2S; the defaults are those of the paper's section 4.2, with 15 layers a side."""
+    """Settings of ConvS2S; the defaults are the paper's (sections 4.2 and 5.1), but for the dropout."""
 
     embedding: int = Field(512, ge=1)
     """Width of the embeddings, of the attention, and of what the output layer reads."""

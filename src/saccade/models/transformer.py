@@ -171,8 +171,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor, record: bool) -> LayerOutput:
         """x (B, S, D), mask (B, S)."""
-        seen = mask if isinstance(self.attention, LocalSelfAttention) else mask[:, None, None]
-        attended = self.attention(self.attention_residual.before(x), seen, record=record)
+        attended = self.attention(self.attention_residual.before(x), mask, record=record)
         x = self.attention_residual.after(x, attended.context)
         fed, routing = feed(self.feed_forward, self.feed_forward_residual.before(x), mask)
         return LayerOutput(self.feed_forward_residual.after(x, fed), attended.weights, None, routing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from saccade.training.config import TrainingConfig
+from saccade.training.loop import Progress
 
 DEFAULT_EPOCHS = 30
 
@@ -19,3 +20,25 @@ def planned_updates(training: TrainingConfig, batches_an_epoch: int) -> int | No
     updates_an_epoch = -(-batches_an_epoch // training.accumulate)
     limits = [training.max_steps, epochs * updates_an_epoch if epochs else None]
     return min((limit for limit in limits if limit), default=None)
+
+
+def limit_reached(training: TrainingConfig, progress: Progress) -> str | None:
+    """Which limit ends the run here, in words."""
+    epochs = last_epoch(training)
+    if training.max_steps and progress.step >= training.max_steps:
+        return "all steps are done"
+    if epochs and progress.place.epoch >= epochs:
+        return "all epochs are done"
+    if training.max_minutes and progress.seconds >= 60 * training.max_minutes:
+        return f"{training.max_minutes:g} minutes are over"
+    if training.patience and progress.stale >= training.patience:
+        return f"no better {training.criterion} since step {progress.best_step:,}"
+    return None
+
+
+def share_done(training: TrainingConfig, progress: Progress, planned: int | None) -> float | None:
+    """How much of the run is over, by whichever limit is nearer; `planned` are all its updates, if that is known."""
+    shares = [progress.step / planned] if planned else []
+    if training.max_minutes:
+        shares.append(progress.seconds / 60 / training.max_minutes)
+    return min(1.0, max(shares)) if shares else None

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from saccade.folder import damaged, json_text, read_json, replace_file, verify, 
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
 from saccade.models.registry import Choice
+from saccade.training.assembly import make_loop
 from saccade.training.config import RunConfig, check_complete, run_config, with_absolute_paths
 from saccade.training.data import check_lengths, fit_length_limit, load_data
 from saccade.training.directory import RunDirectory, create, remove, rewrite_config
@@ -31,15 +31,15 @@ from saccade.training.exactness import arithmetic, check_resumable, environment_
 from saccade.training.flops import FlopRate
 from saccade.training.forecast import forecast
 from saccade.training.interruption import SIGNALS, Interruption
-from saccade.training.limits import last_epoch, planned_updates
+from saccade.training.limits import limit_reached, planned_updates, share_done
 from saccade.training.lock import run_lock
-from saccade.training.loop import Loop, NotFiniteError
+from saccade.training.loop import NotFiniteError
 from saccade.training.machine import autocast_for, check_disk, choose_precision, disk_needed, prepare_machine
 from saccade.training.objectives.factory import make_objective, sums_of_objective
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizer import expect_optimizer, make_optimizer
+from saccade.training.optimizer import expect_optimizer
 from saccade.training.saving import Saver
-from saccade.training.schedule import learning_rate, paper_peak
+from saccade.training.schedule import rate_of
 from saccade.training.selection import Selection
 from saccade.training.start import Start, find_start, put_start, start_folder
 from saccade.training.state import State, Whole, checkpoints, load_checkpoint, newest_whole, set_aside, step_of
@@ -200,7 +200,6 @@ class Run:
         target = self.data.tokenizers.target
         self.objective = make_objective(self.training, self.choice, target)
         rehearsed = make_objective(self.training, self.choice, target, rehearsed=True)
-        optimizer = make_optimizer(self.model.parameters(), self.training)
         order = Order.of(self.data.train, self.config.data, self.training.seed)
         self.tracker.say(f"batches: {order.batches_an_epoch:,} an epoch, {order.padding:.1%} padding")
         self.total_steps = planned_updates(self.training, order.batches_an_epoch)
@@ -227,26 +226,15 @@ class Run:
         for line in (*expected.lines(), *expected.attention()):
             self.tracker.say(line)
         decoding = fit_length_limit(self.config.decoding, self.data.train)
-        peak = self.training.learning_rate or paper_peak(self.choice.config.width, self.training.warmup_steps)
-        self.loop = Loop(
+        self.loop = make_loop(
             self.model,
             self.objective,
-            optimizer,
             order,
+            self.training,
+            rate=rate_of(self.training, self.choice.config.width, self.total_steps),
             symbols=target.symbols,
-            rate=partial(
-                learning_rate,
-                schedule=self.training.schedule,
-                peak=peak,
-                warmup=self.training.warmup_steps,
-                total=self.total_steps,
-            ),
-            seed=self.training.seed,
-            accumulate=self.training.accumulate,
-            clip_norm=self.training.clip_norm,
             device=self.device,
             group=self.group,
-            autocast=autocast,
         )
         first = next(order.rest_of_epoch(Place()))
         batch = collate(self.data.train, first.rows[:COUNTED], self.loop.symbols).to(self.device)
@@ -338,7 +326,7 @@ class Run:
                 update = next(updates)
                 progress.flops += self.flop_rate.per_token * update.target_tokens
                 progress.seconds = time.perf_counter() - began
-                self.tracker.update(update, progress, self.share_done())
+                self.tracker.update(update, progress, share_done(training, progress, self.total_steps))
                 if update.step % training.validate_every == 0:
                     if self.group.rank == 0:
                         self.selection.judge(progress)
@@ -352,19 +340,9 @@ class Run:
 
     def reason_to_stop(self, interruption: Interruption) -> str | None:
         """Why the run ends here, if it does; all processes agree."""
-        progress, training = self.loop.progress, self.training
-        epochs = last_epoch(training)
-        reason = None
+        reason = limit_reached(self.training, self.loop.progress)
         if interruption.signal is not None:
             reason = f"{interruption.name}; go on with saccade train --resume {self.directory.path}"
-        elif training.max_steps and progress.step >= training.max_steps:
-            reason = "all steps are done"
-        elif epochs and progress.place.epoch >= epochs:
-            reason = "all epochs are done"
-        elif training.max_minutes and progress.seconds >= 60 * training.max_minutes:
-            reason = f"{training.max_minutes:g} minutes are over"
-        elif training.patience and progress.stale >= training.patience:
-            reason = f"no better {training.criterion} since step {progress.best_step:,}"
         if self.group.size == 1:
             return reason
         flags = [reason is not None, *(interruption.signal == number for number in SIGNALS)]
@@ -373,14 +351,6 @@ class Run:
             if count and interruption.signal is None:  # one process was told to stop, and so all were
                 interruption.signal = number
         return reason or ("another process stopped" if stopped else None)
-
-    def share_done(self) -> float | None:
-        """How much of the run is over, by whichever limit is nearer."""
-        progress, training = self.loop.progress, self.training
-        shares = [progress.step / self.total_steps] if self.total_steps else []
-        if training.max_minutes:
-            shares.append(progress.seconds / 60 / training.max_minutes)
-        return min(1.0, max(shares)) if shares else None
 
     def save(self) -> None:
         """A checkpoint; older ones go when it is whole."""

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
-from saccade.training.config import ScheduleKind
+from saccade.training.config import ScheduleKind, TrainingConfig
+
+
+def rate_of(training: TrainingConfig, width: int, total: int | None) -> Callable[[int], float]:
+    """The rate that the settings of a run give each update; without one of their own, the paper's for this width."""
+    warmup = training.warmup_steps
+    peak = training.learning_rate or paper_peak(width, warmup)
+    return partial(learning_rate, schedule=training.schedule, peak=peak, warmup=warmup, total=total)
 
 
 def learning_rate(step: int, *, schedule: ScheduleKind, peak: float, warmup: int, total: int | None) -> float:

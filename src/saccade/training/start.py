@@ -69,10 +69,13 @@ def complete_from_start(values: Mapping[str, Any], start: str, *, where: str) ->
 
 def start_folder(start: str) -> Path:
     """The model folder that is meant."""
+    advice = "name a run directory or a model folder to start from"
     try:
         return find_model_folder(Path(start))
     except OSError as error:  # a name that no file can have
-        raise SaccadeError(f"cannot be read: {error.strerror}", where=shown(start), do="name a run") from None
+        raise SaccadeError(f"{shown(start, 200)} cannot be read: {error.strerror}", do=advice) from None
+    except SaccadeError as error:  # the place is part of the message: the user gave it as a setting
+        raise SaccadeError(f"{shown(start, 200)}: {error.what}", do=advice) from None
 
 
 def changed_model(choice: Choice, given: Mapping[str, Any], start: str, where: str) -> dict[str, Any]:

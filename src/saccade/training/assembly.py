@@ -1,0 +1,45 @@
+"""From the settings of a run to the loop that trains its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from saccade.data.order import Order
+from saccade.distributed.group import ALONE, Group
+from saccade.symbols import Symbols
+from saccade.training.config import TrainingConfig
+from saccade.training.loop import Loop
+from saccade.training.machine import autocast_for, choose_precision
+from saccade.training.objectives.objective import Objective
+from saccade.training.optimizer import make_optimizer
+
+
+def make_loop(
+    model: nn.Module,
+    objective: Objective,
+    order: Order,
+    training: TrainingConfig,
+    *,
+    rate: Callable[[int], float],
+    symbols: Symbols,
+    device: torch.device,
+    group: Group = ALONE,
+) -> Loop:
+    """The loop with a fresh optimizer; the rate is a function of the step."""
+    return Loop(
+        model,
+        objective,
+        make_optimizer(model.parameters(), training),
+        order,
+        symbols=symbols,
+        rate=rate,
+        seed=training.seed,
+        accumulate=training.accumulate,
+        clip_norm=training.clip_norm,
+        device=device,
+        group=group,
+        autocast=autocast_for(device, choose_precision(device, training.precision)),
+    )

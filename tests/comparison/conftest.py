@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from small_comparison import write_corpus
+
+from saccade.comparison import compare as comparing
+from saccade.training import tracking
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    """One thread is enough for models of this size, and nobody looks at the curves of a run."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracking, "plot_curves", lambda rows, path: None)
+        patch.setattr(tracking, "tensorboard_writer", lambda path, first_step: False)
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("words")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For comparisons that are not looked at."""
+    monkeypatch.setattr(comparing, "draw_pictures", lambda found, output: [])
