@@ -26,7 +26,7 @@ from torch import Tensor
 import saccade
 from saccade.allocator import keep_memory
 from saccade.decoding import beam
-from saccade.inference import side_by_side
+from saccade.inference import translator as translator_module
 from saccade.interface import Memory, OfMemory, Step
 
 
@@ -83,7 +83,7 @@ def decode(options: argparse.Namespace) -> dict[str, Any]:
         translator.model = Separate(translator.model)
         beam.most_probable = lambda values, count: values.topk(count)
         beam.ROWS = sys.maxsize
-        side_by_side.workers_for = lambda device: 1
+        translator_module.workers_for = lambda batch_tokens, device: 1
     else:
         keep_memory()
     translator.translate(lines[:20], **settings)

@@ -1,65 +1,91 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from saccade.inference.side_by_side import LEAST, batch_share, side_by_side
+from saccade.inference.side_by_side import LEAST, side_by_side, workers_for
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda")
 
 
-@pytest.fixture
-def three_threads() -> Iterator[None]:
-    torch.set_num_threads(3)
+@pytest.fixture(autouse=True)
+def four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
     yield
-    torch.set_num_threads(1)
+    torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("three_threads")
-def test_as_many_work_at_once_as_there_are_cores_each_with_one():
-    everybody = threading.Barrier(3, timeout=60)  # passed only if three of them stand before it together
+@pytest.mark.parametrize(("workers", "threads"), [(4, 1), (3, 1), (2, 2)])
+def test_workers_work_at_once_and_share_the_cores(workers, threads):
+    everybody = threading.Barrier(workers, timeout=60)  # passed only if all of them stand before it together
 
     def work(item: int) -> tuple[int, int]:
         everybody.wait()
         return 10 * item, torch.get_num_threads()
 
-    assert side_by_side(work, [1, 2, 3, 4, 5, 6], CPU) == [(10 * item, 1) for item in range(1, 7)]
-    assert torch.get_num_threads() == 3
+    items = range(2 * workers)
+    assert side_by_side(work, items, workers) == [(10 * item, threads) for item in items]
+    assert torch.get_num_threads() == 4
 
 
-@pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize(("items", "device"), [([], CPU), ([1], CPU), ([1, 2, 3], GPU)])
-def test_one_batch_has_all_cores_and_a_gpu_one_batch_at_a_time(items, device):
+@pytest.mark.parametrize(("items", "workers"), [([], 4), ([1], 4), ([1, 2, 3], 1)])
+def test_one_batch_or_one_worker_has_all_cores(items, workers):
     def work(item: int) -> tuple[int, int, str]:
         return item, torch.get_num_threads(), threading.current_thread().name
 
     here = threading.current_thread().name
-    assert side_by_side(work, items, device) == [(item, 3, here) for item in items]
+    assert side_by_side(work, items, workers) == [(item, 4, here) for item in items]
 
 
-@pytest.mark.usefixtures("three_threads")
 def test_a_fault_ends_it_and_the_cores_are_given_back():
     begun: list[int] = []
 
     def work(item: int) -> int:
         begun.append(item)
-        if item == 0:
-            raise ValueError("the first")
+        if item == 3:
+            raise ValueError("the fourth")
+        time.sleep(0.01)
         return item
 
-    with pytest.raises(ValueError, match="the first"):
-        side_by_side(work, range(10_000), CPU)
-    assert len(begun) < 10_000
-    assert torch.get_num_threads() == 3
+    with pytest.raises(ValueError, match="the fourth"):
+        side_by_side(work, range(1000), 4)
+    assert len(begun) < 500  # 2.5 seconds of them
+    assert torch.get_num_threads() == 4
 
 
-@pytest.mark.usefixtures("three_threads")
-def test_a_batch_is_a_share_of_what_is_searched_at_once():
-    assert batch_share(9 * LEAST, CPU) == 3 * LEAST
-    assert batch_share(2 * LEAST, CPU) == LEAST  # not worth cutting further
-    assert batch_share(7, CPU) == 7  # what the user asks for is not exceeded
-    assert batch_share(9 * LEAST, GPU) == 9 * LEAST
+def test_callers_take_turns_and_leave_the_number_of_threads_as_it_was():
+    seen: list[int] = []
+    results: dict[int, list[int]] = {}
+
+    def work(item: int) -> int:
+        seen.append(torch.get_num_threads())
+        time.sleep(0.01)
+        return item
+
+    def call(caller: int) -> None:
+        torch.set_num_threads(4)
+        results[caller] = side_by_side(work, [caller, caller + 1, caller + 2], 2)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert results == {number: [number, number + 1, number + 2] for number in range(3)}
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == 4
+
+
+def test_more_batches_at_once_hold_no_more_tokens():
+    assert workers_for(100 * LEAST, CPU) == 4
+    assert workers_for(3 * LEAST - 1, CPU) == 2
+    assert workers_for(7, CPU) == 1
+    assert workers_for(100 * LEAST, GPU) == 1
+    with torch.autocast("cpu", torch.bfloat16):  # which only this thread knows of
+        assert workers_for(100 * LEAST, CPU) == 1

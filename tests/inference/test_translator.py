@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -41,11 +43,23 @@ def test_batch_size_and_windows_have_no_influence(translator, monkeypatch, chang
 
 
 @pytest.mark.parametrize("changes", [{"beam": 1}, {"beam": 4, "nbest": 2}, {"sample": True, "seed": 5}])
-def test_batches_side_by_side_give_what_one_after_another_give(translator, changes):
-    settings = translator.settings({"batch_tokens": 7, **changes})
-    expected = translator.translate_window(TEXTS, settings)
+def test_batches_side_by_side_give_what_one_after_another_give(translator, monkeypatch, changes):
+    expected = [line.text for line in translator.translate_window(TEXTS, translator.settings(changes))]
+    monkeypatch.setattr("saccade.inference.side_by_side.LEAST", 7)
     torch.set_num_threads(2)
-    assert translator.translate_window(TEXTS, settings) == expected
+    both = threading.Barrier(2, timeout=60)  # passed only by two threads at once
+    encode, rows = translator.model.encode, []
+
+    def noted(source, **options):
+        rows.append(source.mask.shape)
+        if len(rows) <= 2:
+            both.wait()
+        return encode(source, **options)
+
+    monkeypatch.setattr(translator.model, "encode", noted)
+    settings = translator.settings({"batch_tokens": 14, **changes})
+    assert [line.text for line in translator.translate_window(TEXTS, settings)] == expected
+    assert all(sentences == 1 or sentences * (length - 1) <= 7 for sentences, length in rows)
     assert torch.get_num_threads() == 2
 
 

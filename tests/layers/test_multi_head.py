@@ -43,6 +43,17 @@ def test_changing_one_head_leaves_the_others_as_they_are():
     assert not torch.allclose(after[:, 1], before[:, 1])
 
 
+def test_places_that_are_not_real_are_not_seen():
+    torch.manual_seed(0)
+    layer = SelfAttention(8, 2).eval()
+    x = torch.randn(2, 5, 8)
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    attended = layer(x, mask, record=True)
+    assert attended.weights[1, :, :, 3:].abs().max() == 0
+    assert_close(layer(x, mask).context[1, :3], layer(x[1:, :3]).context[0], rtol=1e-4, atol=1e-6)
+    assert_close(attended.context[:, :3], layer(x, mask).context[:, :3], rtol=1e-4, atol=1e-6)
+
+
 def test_steps_give_causal_attention():
     torch.manual_seed(0)
     layer = SelfAttention(8, 2).eval()

@@ -15,7 +15,7 @@ from saccade.training.assembly import make_loop
 from saccade.training.config import RunConfig
 from saccade.training.data import Data
 from saccade.training.forecast import synchronize
-from saccade.training.machine import prepare_machine
+from saccade.training.machine import autocast_for, choose_precision, prepare_machine
 from saccade.training.objectives.factory import make_likelihood
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.run import check
@@ -51,6 +51,7 @@ def measure(data: Data, config: RunConfig, budget_seconds: float) -> Speed:
         rate=lambda _: RATE,
         symbols=data.tokenizers.target.symbols,
         device=device,
+        autocast=autocast_for(device, choose_precision(device, training.precision)),
     )
     model.train()
     times: list[float] = []

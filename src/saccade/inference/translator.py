@@ -27,7 +27,7 @@ from saccade.errors import SaccadeError
 from saccade.inference.agreement import check_same_target, same_reading
 from saccade.inference.device import choose_device
 from saccade.inference.explanation import Explanation, alignment_of
-from saccade.inference.side_by_side import batch_share, side_by_side
+from saccade.inference.side_by_side import side_by_side, workers_for
 from saccade.inference.unknown_words import align, check_attends, replaced_text, words_of
 from saccade.interface import Source, Translates
 from saccade.symbols import Symbols
@@ -85,7 +85,9 @@ class Translator:
         source_tokenizers: Sequence[Tokenizer] = (),
         lexicon: Lexicon | None = None,
     ) -> None:
-        """`source_tokenizers` are those of an ensemble's members, if they differ; else `tokenizers.source` reads.
+        """On a CPU several threads call the model at once, each with its own batch: it must keep nothing between calls.
+
+        `source_tokenizers` are those of an ensemble's members, if they differ; else `tokenizers.source` reads.
 
         `lexicon` is for the decoding setting `replace_unknown="lexicon"`.
         """
@@ -160,8 +162,9 @@ class Translator:
             )
 
         lengths = [longest(source) for source in sources]
-        batches = list(length_batches(lengths, batch_share(settings.batch_tokens, self.device)))
-        decoded = side_by_side(decode, batches, self.device)
+        workers = workers_for(settings.batch_tokens, self.device)
+        batches = list(length_batches(lengths, settings.batch_tokens // workers))
+        decoded = side_by_side(decode, batches, workers)
         found = {
             row: hypotheses
             for rows, several in zip(batches, decoded, strict=True)

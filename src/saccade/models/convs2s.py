@@ -182,6 +182,7 @@ class ConvS2S(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(config, rate) for rate in dilations(config, config.decoder_layers))
         self.memory_width = projection(config, width, embedding)
         self.output_width = projection(config, width, embedding)
+        # Tables and an output layer of its own: they begin with other variances (section 3.5), and there is a bias.
         deviation = math.sqrt((1 - config.dropout) / embedding)
         self.output_table = target_table if config.tie_output else table_of(sizes.target, embedding, deviation)
         self.output_bias = nn.Parameter(torch.empty(sizes.target))

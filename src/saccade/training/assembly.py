@@ -12,7 +12,7 @@ from saccade.distributed.group import ALONE, Group
 from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop
-from saccade.training.machine import autocast_for, choose_precision
+from saccade.training.machine import Autocast
 from saccade.training.objectives.objective import Objective
 from saccade.training.optimizer import make_optimizer
 
@@ -26,6 +26,7 @@ def make_loop(
     rate: Callable[[int], float],
     symbols: Symbols,
     device: torch.device,
+    autocast: Autocast,
     group: Group = ALONE,
 ) -> Loop:
     """The loop with a fresh optimizer; the rate is a function of the step."""
@@ -41,5 +42,5 @@ def make_loop(
         clip_norm=training.clip_norm,
         device=device,
         group=group,
-        autocast=autocast_for(device, choose_precision(device, training.precision)),
+        autocast=autocast,
     )

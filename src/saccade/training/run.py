@@ -234,6 +234,7 @@ class Run:
             rate=rate_of(self.training, self.choice.config.width, self.total_steps),
             symbols=target.symbols,
             device=self.device,
+            autocast=autocast,
             group=self.group,
         )
         first = next(order.rest_of_epoch(Place()))
