@@ -1,9 +1,15 @@
-"""Data and a model for whole runs of a few seconds: words that come out spelt backwards."""
+"""Whole runs of a few seconds: data (words spelt backwards), a model, and what happens to them."""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from pathlib import Path
+
+import pytest
+
+from saccade.training.loop import Loop
 
 WORDS = ["ab", "ba", "cad", "dac", "ee", "fg"]
 MODEL = {
@@ -22,3 +28,21 @@ def write_pairs(folder: Path, count: int, longest: int) -> None:
     lines = [" ".join(chooser.choices(WORDS, k=chooser.randint(1, longest))) for _ in range(count)]
     (folder / "train.src").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "train.tgt").write_text("\n".join(line[::-1] for line in lines) + "\n", encoding="utf-8")
+
+
+def interrupted_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every run be stopped by a signal after this update."""
+    original = Loop.update
+
+    def interrupt(self, batches):
+        found = original(self, batches)
+        if self.progress.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+    monkeypatch.setattr(Loop, "update", interrupt)
+
+
+def log_of(run: Path) -> str:
+    """What a run has told."""
+    return (run / "train.log").read_text(encoding="utf-8")

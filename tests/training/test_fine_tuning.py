@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import os
 import shutil
-import signal
 from functools import partial
 from types import MappingProxyType
 
 import pytest
 import torch
 import yaml
-from small_runs import MODEL, write_pairs
+from small_runs import MODEL, interrupted_after, log_of, write_pairs
 
 from kills.kill_runs import differences
 from saccade.checkpoint import load_model_folder, weights_of
@@ -24,7 +22,6 @@ from saccade.errors import SaccadeError
 from saccade.models import registry
 from saccade.training.config import RunConfig, read_recipe, run_config
 from saccade.training.inspector import inspect
-from saccade.training.loop import Loop
 from saccade.training.run import resume, train
 
 RISK = {"objective": "minimum-risk", "risk": {"samples": 3}}
@@ -117,22 +114,6 @@ def same(first, second) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def stop_after(step, monkeypatch):
-    original = Loop.update
-
-    def interrupt(self, batches):
-        found = original(self, batches)
-        if self.progress.step == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return found
-
-    monkeypatch.setattr(Loop, "update", interrupt)
-
-
-def log_of(run) -> str:
-    return (run / "train.log").read_text(encoding="utf-8")
-
-
 def test_a_run_takes_weights_settings_and_tokenizers(config, trained, tmp_path):
     made = config(training={"learning_rate": 1e-12})
     assert (made.model["width"], made.data.tokenizer, made.training.schedule) == (16, "char", "constant")
@@ -171,7 +152,7 @@ def test_the_same_config_gives_the_same_weights_to_the_last_bit(trained, whole, 
 def test_a_resumed_run_is_the_uninterrupted_one_and_needs_its_start_no_more(
     config, trained, whole, tmp_path, monkeypatch
 ):
-    stop_after(3, monkeypatch)
+    interrupted_after(3, monkeypatch)
     assert train(config()).interrupted == "SIGTERM"
     monkeypatch.undo()
     with away(trained):
@@ -182,7 +163,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_needs_its_start_no_more(
 def test_a_run_without_a_checkpoint_begins_again_with_the_same_model_only(
     config, trained, whole, tmp_path, monkeypatch
 ):
-    stop_after(1, monkeypatch)
+    interrupted_after(1, monkeypatch)
     train(config())
     monkeypatch.undo()
     shutil.rmtree(tmp_path / "run" / "checkpoints")

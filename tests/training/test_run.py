@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import errno
 import json
-import os
 import shutil
-import signal
 
 import pytest
 import torch
 import yaml
-from small_runs import MODEL, write_pairs
+from small_runs import MODEL, interrupted_after, log_of, write_pairs
 
 import saccade.training.run as run_module
 import saccade.training.state as state_module
@@ -25,7 +23,6 @@ from saccade.training.averaging import average_weights
 from saccade.training.config import RunConfig, read_recipe, run_config
 from saccade.training.flops import flops_of_batch
 from saccade.training.lock import run_lock
-from saccade.training.loop import Loop
 from saccade.training.run import resume, train
 from saccade.training.selection import Selection
 from saccade.training.state import checkpoints
@@ -118,15 +115,7 @@ def test_a_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happene
     whole = train(config(output=str(tmp_path / "whole")))
     assert whole.interrupted is None
 
-    original = Loop.update
-
-    def interrupt(self, batches):
-        found = original(self, batches)
-        if self.progress.step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return found
-
-    monkeypatch.setattr(Loop, "update", interrupt)
+    interrupted_after(7, monkeypatch)
     stopped = train(config())
     assert stopped.interrupted == "SIGTERM"
     assert stopped.step == 7
@@ -140,23 +129,6 @@ def test_a_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happene
 def whole(config, tmp_path):
     train(config(output=str(tmp_path / "whole")))
     return tmp_path / "whole"
-
-
-def interrupted_after(step: int, monkeypatch) -> None:
-    """Let every run be stopped by a signal after this update."""
-    original = Loop.update
-
-    def interrupt(self, batches):
-        found = original(self, batches)
-        if self.progress.step == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return found
-
-    monkeypatch.setattr(Loop, "update", interrupt)
-
-
-def log_of(run) -> str:
-    return (run / "train.log").read_text(encoding="utf-8")
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(config, tmp_path, whole, monkeypatch):

@@ -48,6 +48,7 @@ def compare(request: Request, command: str, start: Start | None = None) -> Outco
     The same request for the same output goes on where it was interrupted. Other settings are refused.
     """
     request.check()
+    request.check_data()
     request.references()
     identity = identity_of(request)
     check_same(request, identity)

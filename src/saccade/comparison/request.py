@@ -73,7 +73,6 @@ class Request:
                     f"{entry.name} has no cross-attention to replace unknown words by",
                     do="leave out --decoding.replace-unknown, or this model",
                 )
-        self.check_data()
 
     def check_data(self) -> None:
         """Refuse files that cannot be read or hold nothing, by their first pair."""
