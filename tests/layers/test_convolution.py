@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from saccade.interface import select
 from saccade.layers.convolution import Convolution, Projection
 
 SETTINGS = [
@@ -71,17 +72,19 @@ def test_it_is_the_convolution_of_the_library(kernel, dilation, causal):
 
 
 @pytest.mark.parametrize("settings", [each for each in SETTINGS if each.get("causal")], ids=str)
-def test_steps_with_a_buffer_give_the_whole(settings):
+def test_steps_with_the_recent_inputs_give_the_whole(settings):
     layer, x = make(settings), torch.randn(3, 11, 4)
-    whole, buffer = layer(x), layer.empty(x)
-    assert buffer.shape == (3, layer.reach, 4)
+    whole, recent = layer(x), layer.empty(x)
+    assert [part.shape for part in recent] == [(3, 4)] * layer.reach
     for place in range(x.size(1)):
-        output, buffer = layer.step(x[:, place], buffer)
+        newest, before = x[:, place], recent
+        output, recent = layer.step(newest, before)
         assert_close(output, whole[:, place])
-        assert buffer.shape == (3, layer.reach, 4)
+        assert len(recent) == layer.reach
+        assert all(kept is old for kept, old in zip(recent, (*before[1:], newest), strict=True))  # nothing is copied
     rows = torch.tensor([2, 0])
-    output, _ = layer.step(x[rows, 0], buffer[rows])
-    assert_close(output, layer.step(x[:, 0], buffer)[0][rows])
+    output, _ = layer.step(x[rows, 0], select(recent, rows))
+    assert_close(output, layer.step(x[:, 0], recent)[0][rows])
 
 
 def test_a_causal_convolution_does_not_see_the_future_and_a_centred_one_sees_as_far_to_both_sides():

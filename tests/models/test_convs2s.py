@@ -136,7 +136,7 @@ def test_what_the_decoder_keeps_does_not_grow():
     state = model.start(memory)
     for place in range(6):
         state = model.step(batch.prefix[:, place], state, memory).state
-        assert [part.size(1) for part in state.inputs] == [2, 4, 8]
+        assert [len(recent) for recent in state.inputs] == [2, 4, 8]
     assert state.place == 6
 
 

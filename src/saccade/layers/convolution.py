@@ -19,6 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+Recent = tuple[Tensor, ...]
+"""The last `reach` inputs of a convolution, each (B, inputs), the oldest first: a ring; no step copies any of them."""
+
 
 class Projection(nn.Module):
     """W x + b, with a normalised weight if asked: W = scale · direction / |direction|, each row by itself.
@@ -84,17 +87,16 @@ class Convolution(nn.Module):
         padded = F.pad(x, (0, 0, before, self.reach - before))  # (B, T + reach, inputs)
         return self.combine([padded[:, i * self.dilation :][:, : x.size(1)] for i in range(self.kernel)])
 
-    def step(self, x: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
-        """One more place of a causal convolution: x (B, inputs) and the last inputs (B, reach, inputs)."""
-        window = torch.cat([buffer, x[:, None]], 1)  # (B, reach + 1, inputs)
-        output = self.combine([window[:, i * self.dilation] for i in range(self.kernel)])
-        return output, window[:, 1:]
+    def step(self, x: Tensor, recent: Recent) -> tuple[Tensor, Recent]:
+        """One more place of a causal convolution, x (B, inputs): the newest input takes the place of the oldest."""
+        window = (*recent, x)  # reach + 1 of them
+        return self.combine(list(window[:: self.dilation])), window[1:]
 
-    def empty(self, like: Tensor) -> Tensor:
-        """The inputs before the first place, zeros (B, reach, inputs), for a batch like `like` (B, …)."""
+    def empty(self, like: Tensor) -> Recent:
+        """The inputs before the first place, zeros, for a batch like `like` (B, …)."""
         weight = self.projection.direction
         inputs = weight.size(1) // self.kernel if self.depthwise is None else weight.size(1)
-        return weight.new_zeros(like.size(0), self.reach, inputs)
+        return (weight.new_zeros(like.size(0), inputs),) * self.reach
 
     def combine(self, taps: list[Tensor]) -> Tensor:
         """What the places under the taps, each (..., inputs), give: (..., outputs)."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.interface import Decoded, Memory, Source, Step, VocabularySizes
-from saccade.layers.convolution import Convolution, Projection
+from saccade.layers.convolution import Convolution, Projection, Recent
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.masks import padding_mask
@@ -79,7 +79,7 @@ class ByteNetState(NamedTuple):
     """What the decoder keeps between steps."""
 
     place: int
-    inputs: tuple[Tensor, ...]  # of each block's convolution, the last ones: (N, (kernel - 1)·dilation, D/2)
+    inputs: tuple[Recent, ...]  # of each block's convolution, the last (kernel - 1)·dilation: (N, D/2) each
 
 
 class Block(nn.Module):
@@ -101,7 +101,7 @@ class Block(nn.Module):
         read = self.before(x)
         return self.after(x, self.convolution(read if hidden is None else read.masked_fill(hidden, 0.0)))
 
-    def step(self, x: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, x: Tensor, inputs: Recent) -> tuple[Tensor, Recent]:
         """One more place x (N, D)."""
         convolved, inputs = self.convolution.step(self.before(x), inputs)
         return self.after(x, convolved), inputs
@@ -176,7 +176,7 @@ class ByteNet(nn.Module):
         column = column.repeat_interleave(len(token) // len(column), 0)  # (N, D)
         embedded = self.target_embedding(token[:, None]).squeeze(1)  # (N, D)
         x = self.join(torch.cat([embedded, column], -1))  # (N, D)
-        kept: list[Tensor] = []
+        kept: list[Recent] = []
         for block, inputs in zip(self.decoder_blocks(), state.inputs, strict=True):
             x, inputs = block.step(x, inputs)
             kept.append(inputs)

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decoded, Memory, Source, Step, VocabularySizes
 from saccade.layers.attention import apart, attend, dot_scores, side_by_side
-from saccade.layers.convolution import Convolution, Projection
+from saccade.layers.convolution import Convolution, Projection, Recent
 from saccade.layers.dropout import dropout
 from saccade.models.family import Costs, Family, ModelConfig
 
@@ -84,7 +84,7 @@ class ConvS2SState(NamedTuple):
     """What the decoder keeps between steps."""
 
     place: int
-    inputs: tuple[Tensor, ...]  # of each layer's convolution, the last ones: (N, (kernel - 1)·dilation, D)
+    inputs: tuple[Recent, ...]  # of each layer's convolution, the last (kernel - 1)·dilation: (N, D) each
 
 
 class Embedded(nn.Module):
@@ -141,7 +141,7 @@ class DecoderLayer(nn.Module):
         convolved = self.convolution(dropout(x, self.probability, self.training))  # (B, T, 2D)
         return self.look(convolved, x, embedded, memory)
 
-    def step(self, x: Tensor, embedded: Tensor, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
+    def step(self, x: Tensor, embedded: Tensor, inputs: Recent, memory: Memory) -> tuple[Tensor, Tensor, Recent]:
         """One more place of N hypotheses: x (N, D), embedded (N, E); to x, weights (N, 1, 1, S) and the new inputs."""
         convolved, inputs = self.convolution.step(x, inputs)  # (N, 2D)
         convolved, x, embedded = (
@@ -220,7 +220,7 @@ class ConvS2S(nn.Module):
         embedded = self.target_embedding(token[:, None], state.place).squeeze(1)  # (N, E)
         x = self.target_width(embedded)  # (N, D)
         looks: list[Tensor] = []
-        kept: list[Tensor] = []
+        kept: list[Recent] = []
         for layer, inputs in zip(self.decoder_layers(), state.inputs, strict=True):
             x, weights, inputs = layer.step(x, embedded, inputs, memory)
             looks.append(weights)
