@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all check format bench-train bench-save bench-load bench-corpus bench-decode clean
+.PHONY: demo test test-all check format bench bench-train bench-long bench-memory bench-save bench-load bench-corpus \
+	bench-decode clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -31,8 +32,18 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# All peers side by side; ARGUMENTS="--only training --sizes tiny" for a part of it. See docs/guide/benchmarks.md.
+bench: .venv/ready
+	$(BIN)/python -m bench.run $(ARGUMENTS)
+
 bench-train: .venv/ready
-	$(BIN)/python bench/train.py
+	$(BIN)/python -m bench.train $(ARGUMENTS)
+
+bench-long: .venv/ready
+	$(BIN)/python -m bench.long_input $(ARGUMENTS)
+
+bench-memory: .venv/ready
+	$(BIN)/python -m bench.memory $(RUN) $(ARGUMENTS)
 
 bench-save: .venv/ready
 	$(BIN)/python bench/save.py

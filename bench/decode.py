@@ -26,7 +26,8 @@ from torch import Tensor
 import saccade
 from saccade.allocator import keep_memory
 from saccade.decoding import beam
-from saccade.inference import translator as translator_module
+from saccade.inference import engine
+from saccade.inference.translator import Translator
 from saccade.interface import Memory, OfMemory, Step
 
 
@@ -76,14 +77,14 @@ def in_process(way: str, run: str, options: argparse.Namespace) -> dict[str, Any
 def decode(options: argparse.Namespace) -> dict[str, Any]:
     """Seconds and outputs of one way, after a few sentences to warm up."""
     lines = options.source.read_text(encoding="utf-8").splitlines()[: options.sentences]
-    translator = saccade.load(options.runs[0], "cpu")
+    translator = saccade.load(options.runs[0], "cpu", engine="torch")
     settings: dict[str, Any] = {"beam": options.beam}
     if options.way == "before":
         settings["max_length_factor"] = options.factor_before
-        translator.model = Separate(translator.model)
+        translator = Translator(Separate(translator.model), translator.tokenizers, translator.decoding, "cpu")
         beam.most_probable = lambda values, count: values.topk(count)
         beam.ROWS = sys.maxsize
-        translator_module.workers_for = lambda batch_tokens, device: 1
+        engine.workers_for = lambda batch_tokens, device: 1
     else:
         keep_memory()
     translator.translate(lines[:20], **settings)

@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from saccade.allocator import keep_memory
 from saccade.data.corpus import corpus_of_arrays
 from saccade.data.order import Order
 from saccade.interface import VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
-from saccade.training.allocator import keep_memory
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop
 from saccade.training.objectives.likelihood import Likelihood

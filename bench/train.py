@@ -4,7 +4,7 @@
 
 Also as two processes of one thread, each with half of every update:
 
-    torchrun --nproc-per-node 2 bench/train.py --batch-tokens 2048 --accumulate 2
+    torchrun --nproc-per-node 2 -m bench.train --batch-tokens 2048 --accumulate 2
 
 Counts real tokens only: padding is no achievement. Prints one line a round and the medians.
 """
@@ -21,6 +21,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bench.limits import matmul_rate
+from saccade.allocator import keep_memory
 from saccade.checkpoint import vocabulary_sizes
 from saccade.data.batches import collate
 from saccade.data.config import DataConfig
@@ -30,7 +32,6 @@ from saccade.data.order import Order, Place
 from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.distributed.group import Group, join
 from saccade.models.registry import choose
-from saccade.training.allocator import keep_memory
 from saccade.training.config import TrainingConfig
 from saccade.training.flops import flops_of_batch
 from saccade.training.loop import Loop
@@ -49,17 +50,6 @@ def pairs() -> tuple[str, list[Pair]]:
     return "generated text (no Multi30k under $SACCADE_DATA)", [Pair(text, text) for text in texts]
 
 
-def matmul_rate(size: int = 1024, *, seconds: float) -> float:
-    """FLOP/s of a square float32 product, kept up for some seconds: a short one varies more from round to round."""
-    left, right = torch.randn(size, size), torch.randn(size, size)
-    left @ right
-    done, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        left @ right
-        done += 1
-    return done * 2 * size**3 / (time.perf_counter() - began)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", default="transformer-tiny")
@@ -74,7 +64,7 @@ def main() -> None:
 
     keep_memory()
     group = join(torch.device("cpu"))
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     threads = max(1, cores // group.size)
     torch.set_num_threads(threads)
     say = print if group.rank == 0 else lambda *_: None

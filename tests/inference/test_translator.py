@@ -14,7 +14,8 @@ from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.inference import translator as module
-from saccade.inference.translator import Translator, length_batches
+from saccade.inference.batching import length_batches
+from saccade.inference.translator import Translator
 
 TEXTS = ["ab cd", "", "ef", "ab ab cd ef gh", "gh", "cd ef ab", "  ", "ef gh"]
 

@@ -17,7 +17,8 @@ from saccade.data.tokenizer_pair import Tokenizers, train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble
 from saccade.errors import SaccadeError
-from saccade.inference.translator import Translator, padded_source
+from saccade.inference.batching import padded_source
+from saccade.inference.translator import Translator
 from saccade.inference.unknown_words import aligned_word, target_words, words_of
 from saccade.interface import Attention, Decoded, Memory, Source, Step
 from saccade.models.registry import FAMILIES

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from saccade.cli.engine import EngineName, PrecisionName
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class System:
     mean: MeanName = "arithmetic"
     weights: tuple[float, ...] | None = None
 
-    def load(self, device: str) -> Translator:
+    def load(self, device: str, engine: EngineName = "torch", precision: PrecisionName = "float32") -> Translator:
         """The translator; weights that do not fit are a fault of usage."""
         from saccade.allocator import keep_memory
         from saccade.decoding.ensemble import shares_of
@@ -50,7 +51,14 @@ class System:
             shares_of(self.weights, 1 + len(self.others))
         except SaccadeError as error:
             raise UsageError(error.what, do=error.do) from None
-        return load([self.run, *self.others], device, mean=self.mean, weights=self.weights)
+        return load(
+            [self.run, *self.others],
+            device,
+            engine=engine,
+            precision=precision,
+            mean=self.mean,
+            weights=self.weights,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """What a result depends on; one model needs no more than its name."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saccade.cli.device import Device
+from saccade.cli.engine import Engine, Precision
 from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, System, system_of
 from saccade.cli.json_output import STANDARD_OUTPUT, write_json_output
 from saccade.cli.lexicon import LexiconFile, give_lexicon
@@ -77,6 +78,8 @@ def evaluate(
     ensemble: Ensemble = None,
     ensemble_mean: EnsembleMean = None,
     ensemble_weights: EnsembleWeights = None,
+    engine: Engine = "auto",
+    precision: Precision = "float32",
     device: Device = "auto",
 ) -> None:
     """Score a model on a test set, or compare two.
@@ -97,6 +100,8 @@ def evaluate(
         raise UsageError("--lexicon is for a model that translates", do="name a RUN instead of --hypotheses")
     if run is None and (ensemble or ensemble_mean or ensemble_weights):
         raise UsageError("--ensemble adds models to a RUN", do="name a RUN instead of --hypotheses")
+    if run is None and baseline is None and (engine != "auto" or precision != "float32"):
+        raise UsageError("--engine is for a model that translates", do="name a RUN instead of --hypotheses")
     if ensemble and name is not None:
         raise UsageError("the result of an ensemble is kept in no run", do="keep it with --json FILE, without --name")
     system = None if run is None else system_of(run, ensemble, ensemble_mean, ensemble_weights)
@@ -110,7 +115,8 @@ def evaluate(
     translator: Translator | None = None
     settings: DecodingConfig | None = None
     if system is not None:
-        translator, settings = load_system(system, context, beam, device, lexicon)
+        translator = system.load(device, engine, precision)
+        settings = search_settings(translator, context, beam, lexicon)
         outputs = translate_all(translator, settings, sources)
     else:
         assert hypotheses is not None
@@ -123,7 +129,8 @@ def evaluate(
         scores.append(score_perplexity(translator, sources, [accepted[0] for accepted in references]))
     comparisons: list[Comparison] = []
     if baseline is not None:
-        other, other_settings = load_system(System(baseline), context, beam, device, lexicon)
+        other = System(baseline).load(device, "torch" if engine == "torch" else "auto")  # it may be of another kind
+        other_settings = search_settings(other, context, beam, lexicon)
         comparisons = compare(metrics, translate_all(other, other_settings, sources), outputs, references)
     elif baseline_output is not None:
         comparisons = compare(metrics, read_file(baseline_output), outputs, references)
@@ -137,6 +144,9 @@ def evaluate(
         "lexicon": lexicon,
     }
     values = to_json(report, comparisons, files, system, settings)
+    if translator is not None and settings is not None:
+        values["engine"] = translator.engines.choose(settings.for_search).name
+        values |= {} if precision == "float32" else {"precision": precision}
     if json_file != STANDARD_OUTPUT:
         print("\n".join([str(report), *(str(comparison) for comparison in comparisons)]))
     if json_file is not None:
@@ -205,19 +215,18 @@ def read_references(paths: Sequence[Path], sources: Sequence[str], *, keyed: boo
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def load_system(
-    system: System, context: typer.Context, beam: int | None, device: str, lexicon: Path | None
-) -> tuple[Translator, DecodingConfig]:
-    """A model, or several, and the settings of the search."""
-    translator = system.load(device)
+def search_settings(
+    translator: Translator, context: typer.Context, beam: int | None, lexicon: Path | None
+) -> DecodingConfig:
+    """The settings of a translator's search; a lexicon that they need is read."""
     settings = decoding_settings(translator, context, {"beam": beam, "nbest": 1})
     give_lexicon(translator, settings, lexicon)
-    return translator, settings
+    return settings
 
 
 def translate_all(translator: Translator, settings: DecodingConfig, sources: Sequence[str]) -> list[str]:
     """The best output for every source."""
-    return [translation.text for translation in translator.stream(sources, settings)]
+    return [translation.text for translation in translator.stream(sources, settings, scores=False)]
 
 
 def score_all(

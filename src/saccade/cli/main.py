@@ -18,6 +18,8 @@ from saccade.cli.complexity import complexity
 from saccade.cli.demo import demo
 from saccade.cli.errors import report
 from saccade.cli.evaluate import evaluate
+from saccade.cli.export import export
+from saccade.cli.import_model import import_model
 from saccade.cli.info import info
 from saccade.cli.lexicon import lexicon
 from saccade.cli.models import models
@@ -40,6 +42,8 @@ app.command(cls=verb_with_settings(DECODING))(evaluate)
 app.command(cls=verb_with_settings(COMPARED))(compare)
 app.command(cls=verb_with_settings(DECODING))(attention)
 app.command(cls=Verb)(average)
+app.command(cls=Verb)(export)
+app.command("import", cls=Verb)(import_model)
 app.command(cls=Verb)(lexicon)
 app.command(cls=Verb)(models)
 app.command(cls=Verb)(info)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import typer
 
 from saccade.cli.alignment import hard_alignment
 from saccade.cli.device import Device
+from saccade.cli.engine import Engine, Precision
 from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, system_of
 from saccade.cli.lexicon import LexiconFile, give_lexicon
 from saccade.cli.settings import decoding_settings
@@ -60,6 +62,8 @@ def translate(
     ensemble: Ensemble = None,
     ensemble_mean: EnsembleMean = None,
     ensemble_weights: EnsembleWeights = None,
+    engine: Engine = "auto",
+    precision: Precision = "float32",
     device: Device = "auto",
 ) -> None:
     """Translate raw text: one line in, one line out.
@@ -72,7 +76,7 @@ def translate(
     Lines keep their order, and an empty one stays empty; all but the text goes to stderr. With --nbest, lines of text
     begin with the number of their input line, from 0; further fields follow after |||.
     """
-    translator = system_of(run, ensemble, ensemble_mean, ensemble_weights).load(device)
+    translator = system_of(run, ensemble, ensemble_mean, ensemble_weights).load(device, engine, precision)
     if alignment:
         translator.check_explainable()
     settings = decoding_settings(
@@ -90,18 +94,18 @@ def translate(
         },
     )
     give_lexicon(translator, settings, lexicon)
+    translator.engines.choose(settings.for_search, prefixes=prefix is not None)  # refuses before anything is read
     extras = Extras(translator, scores=scores, alignment=alignment)
     render = FORMATS[output_format]
-    translations = translate_lines(translator, settings, input_file, prefix)
+    translations = translate_lines(translator, settings, input_file, prefix, scores=scores)
     with opened(output_file) as file:
         for index, translation in enumerate(translations):
             record = Record(index, translation.source, extras.of(translation), numbered=settings.nbest > 1)
-            for line in render(record):
-                print(line, file=file)
+            file.write("".join(f"{line}\n" for line in render(record)))  # at once: Ctrl-C leaves no half of a line
 
 
 def translate_lines(
-    translator: Translator, settings: DecodingConfig, input_file: Path | None, prefix: Path | None
+    translator: Translator, settings: DecodingConfig, input_file: Path | None, prefix: Path | None, *, scores: bool
 ) -> Iterator[Translation]:
     """The translations of a file or of the standard input; a person at a keyboard gets each one at once."""
     from saccade.data.files import read_lines
@@ -111,12 +115,21 @@ def translate_lines(
     if typed and prefix is None:
         print("one sentence a line; Ctrl-D ends", file=sys.stderr)
         for index, line in enumerate(lines):
-            yield from translator.translate_window([line], settings, first=index)
+            yield from translator.translate_window([line], settings, first=index, scores=scores)
         return
     prefixes = read_lines(prefix) if prefix is not None else None
-    yield from translator.stream(lines, settings, prefixes)
+    at_hand = input_is_at_hand if input_file is None else lambda: True
+    yield from translator.stream(lines, settings, prefixes, scores=scores, at_hand=at_hand)
     if prefixes is not None and next(prefixes, None) is not None:
         raise SaccadeError("holds more lines than the input", where=str(prefix), do="give one prefix a line")
+
+
+def input_is_at_hand() -> bool:
+    """Whether the standard input has something to read; a pipe may have nothing for as long as its writer likes."""
+    try:
+        return bool(select.select([sys.stdin.buffer], [], [], 0)[0])
+    except (OSError, TypeError, ValueError):  # it is no file, or the system can only wait for sockets
+        return False
 
 
 @contextlib.contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
 import torch
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from saccade.checkpoint import GENERATION, ModelFolder, find_model_folder, load_model_folder
@@ -23,11 +22,15 @@ from saccade.decoding.ensemble import Ensemble, Mean, shares_of
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
 from saccade.decoding.search import search
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, UsageError
 from saccade.inference.agreement import check_same_target, same_reading
+from saccade.inference.batching import Reading, length_batches, longest, source_from
 from saccade.inference.device import choose_device
+from saccade.inference.engine import EngineName, Found, Precision, TorchEngine, Work
+from saccade.inference.engines import Engines, Exporter, check_engine, unavailable
 from saccade.inference.explanation import Explanation, alignment_of
-from saccade.inference.side_by_side import side_by_side, workers_for
+from saccade.inference.opening import Deferred, open_parts
+from saccade.inference.streaming import AtHand, read_windows
 from saccade.inference.unknown_words import align, check_attends, replaced_text, words_of
 from saccade.interface import Source, Translates
 from saccade.symbols import Symbols
@@ -44,7 +47,7 @@ class Candidate:
     score: float  # what candidates are ranked by: log-probability after the penalties
     log_probability: float
     pieces: tuple[str, ...]
-    token_log_probabilities: tuple[float, ...]  # of the pieces, and of the end if it was reached
+    token_log_probabilities: tuple[float, ...]  # of the pieces, and of the end if it was reached; none if nobody asked
 
 
 @dataclass(frozen=True)
@@ -68,35 +71,39 @@ class ScoredPair:
     count: int  # tokens, the end included
 
 
-Reading = tuple[list[int], ...]
-"""The ids of one source text; several for an ensemble whose members read it in different pieces, one a member."""
-
-
 class Translator:
     """A model with its tokenizers and decoding defaults."""
 
     def __init__(
         self,
-        model: Translates,
+        model: Translates | Deferred[Translates],
         tokenizers: Tokenizers,
         decoding: DecodingConfig,
         device: torch.device | str = "cpu",
         *,
         source_tokenizers: Sequence[Tokenizer] = (),
         lexicon: Lexicon | None = None,
+        exporter: Exporter | None = None,
     ) -> None:
         """On a CPU several threads call the model at once, each with its own batch: it must keep nothing between calls.
 
         `source_tokenizers` are those of an ensemble's members, if they differ; else `tokenizers.source` reads.
 
-        `lexicon` is for the decoding setting `replace_unknown="lexicon"`.
+        `lexicon` is for the decoding setting `replace_unknown="lexicon"`; without an `exporter` torch does everything.
         """
-        self.model = model
+        self.load_model: Callable[[], Translates] = model if isinstance(model, Deferred) else lambda: model
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.device = torch.device(device)
         self.source_tokenizers = tuple(source_tokenizers) or (tokenizers.source,)
         self.lexicon = lexicon
+        torch_engine = TorchEngine(self.load_model, self.source_tokenizers, self.symbols, self.device)
+        self.engines = Engines(torch_engine, tokenizers.target.size, exporter)
+
+    @property
+    def model(self) -> Translates:
+        """The model itself; the fast engine does without it."""
+        return self.load_model()
 
     @property
     def symbols(self) -> Symbols:
@@ -116,8 +123,8 @@ class Translator:
         """
         settings = self.settings(decoding)
         if isinstance(texts, str):
-            return next(self.stream([texts], settings)).text
-        return [translation.text for translation in self.stream(texts, settings)]
+            return next(self.stream([texts], settings, scores=False)).text
+        return [translation.text for translation in self.stream(texts, settings, scores=False)]
 
     def settings(self, changes: Mapping[str, Any]) -> DecodingConfig:
         """The model's decoding defaults with some changed."""
@@ -128,50 +135,76 @@ class Translator:
         )
 
     def stream(
-        self, texts: Iterable[str], settings: DecodingConfig | None = None, prefixes: Iterable[str] | None = None
+        self,
+        texts: Iterable[str],
+        settings: DecodingConfig | None = None,
+        prefixes: Iterable[str] | None = None,
+        *,
+        scores: bool = True,
+        at_hand: AtHand | None = None,
     ) -> Iterator[Translation]:
-        """Translate any number of texts in order, a window at a time; memory does not grow with the input."""
+        """Translate any number of texts in order, a window at a time; memory does not grow with the input.
+
+        Without `scores` those of the candidates may be missing, which saves time. An engine that works by itself does
+        so while the next window is read, as long as `at_hand` says that there is no waiting for it: the texts of a list
+        always are, those of an iterator by default never.
+        """
         settings = settings or self.decoding
-        lines, starts = iter(texts), iter(prefixes) if prefixes is not None else None
-        first = 0
-        while window := list(islice(lines, WINDOW)):
-            forced = list(islice(starts, len(window))) if starts is not None else None
-            if forced is not None and len(forced) != len(window):
-                raise SaccadeError(f"{first + len(forced)} prefixes for more sources", do="give one prefix a line")
-            yield from self.translate_window(window, settings, forced, first)
-            first += len(window)
+        ahead = self.engines.choose(settings.for_search, prefixes=prefixes is not None).works_ahead
+        at_hand = at_hand or (lambda: isinstance(texts, Sequence))
+        waiting: Callable[[], list[Translation]] | None = None
+        for window in read_windows(texts, prefixes, WINDOW, at_hand if ahead else None):
+            if window is not None:
+                begun = self.begin(window.texts, settings, window.prefixes, window.first, scores=scores)
+                if waiting is not None:
+                    yield from waiting()
+                waiting = begun
+            if waiting is not None and (window is None or not ahead):
+                yield from waiting()
+                waiting = None
+        if waiting is not None:
+            yield from waiting()
 
     def translate_window(
-        self, texts: Sequence[str], settings: DecodingConfig, prefixes: Sequence[str] | None = None, first: int = 0
+        self,
+        texts: Sequence[str],
+        settings: DecodingConfig,
+        prefixes: Sequence[str] | None = None,
+        first: int = 0,
+        *,
+        scores: bool = True,
     ) -> list[Translation]:
         """Translate texts in batches of like length; `first` is the place of the first one in the user's input."""
+        return self.begin(texts, settings, prefixes, first, scores=scores)()
+
+    def begin(
+        self,
+        texts: Sequence[str],
+        settings: DecodingConfig,
+        prefixes: Sequence[str] | None,
+        first: int,
+        *,
+        scores: bool,
+    ) -> Callable[[], list[Translation]]:
+        """Begin to translate some texts; what is returned waits for the end of it."""
         self.check_replacement(settings)
         sources = self.read(texts)
-        forced = self.tokenizers.target.encode_batch(prefixes) if prefixes is not None else [[]] * len(texts)
+        forced = None if prefixes is None else self.tokenizers.target.encode_batch(prefixes)
+        work = Work(sources, settings.for_search, range(first, first + len(texts)), forced, scores)
+        decoded = self.engines.choose(work.settings, prefixes=prefixes is not None).begin(work)
+        return partial(self.finish, texts, sources, settings, prefixes, decoded)
 
-        def decode(rows: list[int]) -> list[list[Hypothesis]]:
-            with torch.inference_mode():
-                memory = self.model.encode(self.source_of([sources[row] for row in rows]))
-            return search(
-                self.model,
-                memory,
-                settings.for_search,
-                self.symbols,
-                prefixes=[forced[row] for row in rows] if prefixes is not None else None,
-                indices=[first + row for row in rows],
-            )
-
-        lengths = [longest(source) for source in sources]
-        workers = workers_for(settings.batch_tokens, self.device)
-        batches = list(length_batches(lengths, settings.batch_tokens // workers))
-        decoded = side_by_side(decode, batches, workers)
-        found = {
-            row: hypotheses
-            for rows, several in zip(batches, decoded, strict=True)
-            for row, hypotheses in zip(rows, several, strict=True)
-        }
+    def finish(
+        self,
+        texts: Sequence[str],
+        sources: Sequence[Reading],
+        settings: DecodingConfig,
+        prefixes: Sequence[str] | None,
+        decoded: Callable[[], Found],
+    ) -> list[Translation]:
+        """Wait for the hypotheses of some texts, and write them out."""
         nothing = (Candidate("", (), 0.0, 0.0, (), ()),)  # an empty line stays an empty line
-        outputs = {row: tuple(map(self.candidate, hypotheses)) for row, hypotheses in found.items()}
+        outputs = {row: tuple(map(self.candidate, found)) for row, found in enumerate(decoded()) if found}
         if settings.replace_unknown != "none":
             outputs |= self.without_unknown(texts, sources, outputs, settings, prefixes)
         return [Translation(text, outputs.get(row, nothing)) for row, text in enumerate(texts)]
@@ -294,49 +327,20 @@ class Translator:
         return self.source_of([(list(ids),) for ids in sequences])
 
 
-def longest(reading: Reading) -> int:
-    """How many ids a text has, by the tokenizer that makes most of it."""
-    return max(map(len, reading))
-
-
-def source_from(readings: Sequence[Reading], tokenizers: Sequence[Tokenizer], device: torch.device) -> Source:
-    """One padded source of what one tokenizer read; a tuple of sources where there are several tokenizers."""
-    columns = zip(tokenizers, zip(*readings, strict=True), strict=True)
-    sources = tuple(padded_source(column, tokenizer.symbols, device) for tokenizer, column in columns)
-    return sources[0] if len(sources) == 1 else Source(sources, sources[0].mask)
-
-
-def padded_source(sequences: Sequence[Sequence[int]], symbols: Symbols, device: torch.device) -> Source:
-    """Id sequences, each ended by the end symbol, as one padded source."""
-    rows = [torch.tensor([*ids, symbols.end]) for ids in sequences]
-    values = pad_sequence(rows, batch_first=True, padding_value=symbols.pad).to(device)
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    mask: Tensor = torch.arange(values.size(1), device=device) < lengths[:, None]
-    return Source(values, mask)
-
-
-def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Rows of like length together, longest first, so that what does not fit fails at once; empty rows are left out."""
-    order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row])
-    batch: list[int] = []
-    for row in order:
-        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
-
-
 def load(
     path: str | Path | Sequence[str | Path],
     device: str = "auto",
     *,
+    engine: EngineName = "auto",
+    precision: Precision = "float32",
     mean: Mean = "arithmetic",
     weights: Sequence[float] | None = None,
     lexicon: str | Path | None = None,
 ) -> Translator:
     """A translator from a run directory or a model folder, on the fastest device there is.
+
+    On a CPU the engine `auto` takes CTranslate2 for every model and every setting that it can do, else torch; its
+    `precision` may be int8, faster and less exact, for whoever asks for `ctranslate2` by name.
 
     Several paths are an ensemble: the models decode together, by the `mean` of their probabilities, with `weights` if
     they should not count alike. Decoding defaults are those of the first. `lexicon` is a file of words that unknown
@@ -345,13 +349,30 @@ def load(
     place = choose_device(device)
     paths = [path] if isinstance(path, str | Path) else list(path)
     shares_of(weights, len(paths))  # refused before the models are read
+    check_engine(engine, precision, len(paths))
     folders = [find_model_folder(Path(name)) for name in paths]
-    translators = [translator_from(load_model_folder(folder, place), place, where=str(folder)) for folder in folders]
-    found = translators[0]
-    if len(translators) > 1:
+    if len(folders) == 1:
+        found = open_translator(folders[0], place, engine, precision)
+    else:
+        translators = [open_translator(folder, place, "torch", precision) for folder in folders]
         found = together(translators, [str(name) for name in paths], mean=mean, weights=weights)
     found.lexicon = None if lexicon is None else read_lexicon(lexicon)
     return found
+
+
+def open_translator(folder: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
+    """The translator of one model folder."""
+    if engine == "torch":
+        return translator_from(load_model_folder(folder, device), device, where=str(folder))
+    parts = open_parts(folder, device)
+    decoding = build(DecodingConfig, parts.generation, where=str(folder / GENERATION))
+    reason = unavailable(parts.config, device)
+    if reason is not None and engine == "ctranslate2":
+        raise UsageError(f"the engine ctranslate2 cannot run this model: {reason}", do="leave the engine to auto")
+    exporter = None
+    if reason is None:
+        exporter = Exporter(folder, parts, decoding, precision=precision, insists=engine == "ctranslate2")
+    return Translator(parts.model, parts.tokenizers, decoding, device, exporter=exporter)
 
 
 def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:

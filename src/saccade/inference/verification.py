@@ -29,7 +29,8 @@ from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
 from saccade.decoding.search import search
 from saccade.errors import SaccadeError
-from saccade.inference.translator import Reading, Translator, longest, translator_from
+from saccade.inference.batching import Reading, longest
+from saccade.inference.translator import Translator, translator_from
 from saccade.interface import Decodes, Memory, Source, Translates, select
 from saccade.symbols import Symbols
 

@@ -1,0 +1,128 @@
+"""Models to decode with: trained here for some minutes if none is given, kept, and exported for others."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.environments import reason_in
+from bench.places import CACHE, ROOT
+from bench.processes import run_job
+from bench.series import say
+from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
+from bench.work import Work, job_for
+
+SACCADE = [sys.executable, "-m", "saccade.cli.main"]
+
+
+class NoModelError(Exception):
+    """There is no model, and why."""
+
+
+@dataclass(frozen=True)
+class SaccadeModel:
+    """A model folder of ours."""
+
+    folder: Path
+
+    @property
+    def tokenizer(self) -> Path:
+        """The file that turns raw text into pieces."""
+        return self.folder / "tokenizer.json"
+
+
+def saccade_model(size_name: str, work: Work, *, minutes: float, given: Path | None = None) -> SaccadeModel:
+    """The model that is given, else one that was or will be trained here."""
+    if given is not None:
+        return SaccadeModel(model_folder(given))
+    size = SIZES[size_name]
+    run = place_of("saccade", size_name, minutes)
+    if not (run / "model-best").is_dir():
+        shutil.rmtree(run, ignore_errors=True)
+        run.parent.mkdir(parents=True, exist_ok=True)
+        say(f"training a Saccade model for decoding: {run.name}")
+        settings = {"data.vocabulary": size.pieces, "training.validate-every": 1_000_000, "output": run}
+        sides = {side: [work.folder / f"train.{side}"] for side in ("source", "target")}
+        if size.length:  # its outputs have a given length, so what it says does not matter
+            settings |= {"data.min-frequency": 1, "training.max-steps": 1, "data.batch-tokens": 512}
+            for side, files in sides.items():
+                files += [file for file in [work.folder / f"more.{side}"] if file.is_file()]
+        else:
+            settings |= {"training.max-minutes": minutes, "training.learning-rate": 2.5e-3}
+            settings |= {"training.warmup-steps": 500, "model.dropout": 0.2}
+            settings |= {"valid-source": work.folder / "valid.source", "valid-target": work.folder / "valid.target"}
+        command = [*SACCADE, "train", "--preset", size.preset]
+        for side, files in sides.items():
+            for file in files:
+                command += [f"--{side}", str(file)]
+        for name, value in settings.items():
+            command += [f"--{name}", str(value)]
+        call(command, f"train-{run.name}")
+    return SaccadeModel(model_folder(run))
+
+
+def place_of(peer: str, size_name: str, minutes: float) -> Path:
+    """Where a model of this training is kept; one whose outputs have a given length is not trained."""
+    training = "untrained" if SIZES[size_name].length else f"trained-{minutes:g}-minutes".replace(".", "-")
+    return CACHE / "models" / f"{peer}-{size_name}-{training}"
+
+
+def model_folder(path: Path) -> Path:
+    """A run's best model, or the folder itself."""
+    best = path / "model-best"
+    folder = best if best.is_dir() else path
+    if not (folder / "tokenizer.json").is_file():
+        raise NoModelError(f"{path} is no run and no model folder with one tokenizer")
+    return folder.absolute()
+
+
+def export(model: SaccadeModel, form: str) -> Path:
+    """The same weights in another's format, by `saccade export`."""
+    weights = model.folder / "model.safetensors"
+    digest = hashlib.sha256(f"{model.folder} {weights.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    folder = CACHE / "exports" / f"{form}-{digest}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        call([*SACCADE, "export", str(model.folder), "--format", form, "--output", str(folder)], f"export-{form}")
+    return folder
+
+
+def peer_model(peer: str, size_name: str, work: Work, *, minutes: float) -> Path:
+    """A model of the peer's own, trained here with its own trainer."""
+    size = SIZES[size_name]
+    folder = place_of(peer, size_name, minutes)
+    if not folder.with_suffix(".ready").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        say(f"training a model of {peer} for decoding: {folder.name}")
+        job = job_for(
+            size_name,
+            work,
+            name=f"model-{folder.name}",
+            task="model",
+            folder=str(folder),
+            minutes=minutes,
+            dropout=DROPOUT,
+            label_smoothing=LABEL_SMOOTHING,
+            batch_tokens=512 if size.length else BATCH_TOKENS,
+            **({"updates": 1} if size.length else {}),
+        )
+        outcome = run_job(peer, job, most_seconds=60 * minutes + 1800)
+        if outcome.result is None:
+            raise NoModelError(f"its training fails: {outcome.reason}")
+        folder.with_suffix(".ready").touch()
+    return folder
+
+
+def call(command: list[str], name: str) -> None:
+    """Run a command of ours; what it says goes to a log."""
+    log = CACHE / "logs" / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as file:
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT)
+    if done.returncode:
+        verb = command[len(SACCADE)]
+        raise NoModelError(f"saccade {verb} fails: {reason_in(log.read_text(encoding='utf-8', errors='replace'))}")

@@ -1,0 +1,88 @@
+"""CTranslate2 on Saccade's weights: batches and single sentences; runs in its own environment.
+
+CT2_USE_MKL chooses its back-end when it is imported, so each back-end is a job of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import tokenizers
+
+from bench.peers.job import read_job, read_lines, tell, write_lines
+
+
+def main() -> None:
+    job = read_job()
+    backend = "MKL" if os.environ.get("CT2_USE_MKL") == "1" else "default"
+    answer = {"decoding": decode, "latency": latency}[job["task"]](job)
+    tell({"version": ctranslate2.__version__, "backend": backend, **answer})
+
+
+class Raw:
+    """Raw text in, raw text out, with the tokenizer of the Saccade model."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        workers, threads = job["workers"], job["threads"]
+        self.model = ctranslate2.Translator(
+            job["export"],
+            device="cpu",
+            compute_type=job["compute_type"],
+            inter_threads=workers,
+            intra_threads=threads,
+        )
+        document = json.loads(Path(job["tokenizer"]).read_text(encoding="utf-8"))
+        self.tokenizer = tokenizers.Tokenizer.from_str(json.dumps(document["tokenizer"]))
+        config = json.loads((Path(job["export"]) / "config.json").read_text(encoding="utf-8"))
+        # Either the model adds the end of the source or we do, never both.
+        self.end = [] if config.get("add_source_eos") else [config.get("eos_token", "</s>")]
+
+    def translate(self, lines: list[str], beam: int, length: int | None, rows: int = 0) -> list[str]:
+        """All lines; its own sorting and batching, `rows` tokens a batch at most."""
+        encoded = self.tokenizer.encode_batch(lines, add_special_tokens=False)
+        sources = [encoding.tokens + self.end for encoding in encoded]
+        limits = {"min_decoding_length": length or 1, "max_decoding_length": length or 100}
+        results = self.model.translate_batch(
+            sources, beam_size=beam, max_batch_size=rows, batch_type="tokens", length_penalty=1.0, **limits
+        )
+        ids = [[self.tokenizer.token_to_id(piece) for piece in result.hypotheses[0]] for result in results]
+        return list(self.tokenizer.decode_batch(ids, skip_special_tokens=False))
+
+
+def decode(job: dict[str, Any]) -> dict[str, Any]:
+    """Every beam with every size of batch; loading is not counted."""
+    raw, lines, found = Raw(job), read_lines(job["source"]), []
+    for beam in job["beams"]:
+        for rows in job["batch_sizes"]:
+            raw.translate(lines[:20], beam, job["size"]["length"], rows)
+            began = time.perf_counter()
+            outputs = raw.translate(lines, beam, job["size"]["length"], rows)
+            seconds = time.perf_counter() - began
+            output = f"{job['output']}.beam{beam}.{rows}"
+            write_lines(output, outputs)
+            found.append({"beam": beam, "seconds": seconds, "output": output, "batch": rows})
+    return {"decoded": found}
+
+
+def latency(job: dict[str, Any]) -> dict[str, Any]:
+    """Seconds of single sentences, one after another."""
+    raw, lines, found = Raw(job), read_lines(job["source"])[: job["sentences"]], []
+    for beam in job["beams"]:
+        for line in lines[:5]:
+            raw.translate([line], beam, job["size"]["length"])
+        seconds = []
+        for line in lines:
+            began = time.perf_counter()
+            raw.translate([line], beam, job["size"]["length"])
+            seconds.append(time.perf_counter() - began)
+        found.append({"beam": beam, "seconds": seconds})
+    return {"single": found}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Time to quality: what a trainer reaches in some minutes from raw text, everything counted.
+
+    python -m bench.quality joeynmt --minutes 30
+    python -m bench.quality eole --minutes 30
+    python -m bench.quality saccade --recipe recipes/multi30k.yaml --minutes 10 30 60
+
+Trains on the published lower-cased, tokenised Multi30k (multi30k/tok), translates test_2016_flickr with a beam of 5,
+and scores with sacreBLEU without further tokenisation. The clock starts before pieces are learnt and text is cut;
+loading of programs counts too. Saccade trains one run and stops at each of the minutes: translate, score, go on. A
+result is appended to results/quality.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sacrebleu.metrics import BLEU
+
+from bench.environments import environment
+from bench.machine import describe_machine, today
+from bench.models import SACCADE, NoModelError, call
+from bench.peers.job import read_lines
+from bench.places import CACHE, RESULTS, ROOT, multi30k
+from bench.processes import run_job
+from bench.series import say
+from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
+from bench.work import TOKENISED, NoWorkError, copy_texts, cut_into_pieces
+
+RESERVE = 0.4  # minutes of a stretch kept for start, tokenisation and the last validation
+
+
+@dataclass(frozen=True)
+class Point:
+    """The quality after some time."""
+
+    minutes: float  # of the clock, all included
+    bleu: float
+    signature: str
+    setting: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("system", choices=["saccade", "joeynmt", "eole"])
+    parser.add_argument("--minutes", type=float, nargs="+", default=[30.0])
+    parser.add_argument("--recipe", type=Path, default=ROOT / "recipes" / "multi30k.yaml", help="of Saccade")
+    parser.add_argument("--json", type=Path, default=RESULTS / "quality.json", help="where the result is appended")
+    options = parser.parse_args()
+    origin = multi30k()
+    if origin is None or not (origin / "tok").is_dir():
+        raise SystemExit("skipped: no multi30k/tok under $SACCADE_DATA")
+    try:
+        if options.system == "saccade":
+            points = saccade_points(origin / "tok", options.recipe, sorted(options.minutes))
+        else:
+            points = [peer_point(options.system, origin / "tok", minutes) for minutes in options.minutes]
+    except (NoModelError, NoWorkError) as error:
+        raise SystemExit(f"{options.system}: {error}") from None
+    found = {"date": today(), "machine": describe_machine(), "system": options.system}
+    append(options.json, {**found, "points": [asdict(point) for point in points]})
+
+
+def peer_point(peer: str, origin: Path, minutes: float) -> Point:
+    """Pieces, training and decoding of a peer; all but the decoding is within the minutes."""
+    set_up = environment(peer)
+    if not set_up.ready:
+        raise NoModelError(set_up.reason)
+    folder = CACHE / "quality" / peer
+    shutil.rmtree(folder, ignore_errors=True)
+    work = folder / "work"
+    work.mkdir(parents=True)
+    copy_texts(origin, work, TOKENISED)
+    began = time.time()
+    cut_into_pieces(SIZES["tiny"], work, [str(work / "train.source"), str(work / "train.target")])
+    job = {
+        "name": f"quality-{peer}",
+        "size": asdict(SIZES["tiny"]),
+        "work": str(work),
+        "folder": str(folder / "model"),
+        "batch_tokens": BATCH_TOKENS,
+        "dropout": DROPOUT,
+        "label_smoothing": LABEL_SMOOTHING,
+    }
+    outcome = run_job(peer, {**job, "task": "model", "deadline": began + 60 * minutes}, most_seconds=60 * minutes + 600)
+    spent = (time.time() - began) / 60
+    if outcome.result is None:
+        raise NoModelError(f"its training fails: {outcome.reason}")
+    decoding = {"task": "decoding", "beams": [5], "source": str(work / "test.source"), "output": str(folder / "output")}
+    decoded = run_job(peer, {**job, **decoding})
+    if decoded.result is None:
+        raise NoModelError(f"its decoding fails: {decoded.reason}")
+    output = Path(decoded.result["decoded"][0]["output"])
+    version = f"{decoded.result['version']}, {outcome.result['steps']:,} updates"
+    return scored(output, work / "test.target", spent, version)
+
+
+def saccade_points(origin: Path, recipe: Path, minutes: list[float]) -> list[Point]:
+    """One run of a recipe that pauses at each of the minutes; its translations are not counted."""
+    folder = CACHE / "quality" / "saccade"
+    shutil.rmtree(folder, ignore_errors=True)
+    work, run = folder / "work", folder / "run"
+    work.mkdir(parents=True)
+    copy_texts(origin, work, TOKENISED)
+    points, spent, trained = [], 0.0, 0.0
+    for mark in minutes:
+        trained += max(0.1, mark - spent - RESERVE)
+        limit = ["--training.max-minutes", f"{trained:.3f}"]
+        command = [*SACCADE, "train", "--resume", str(run), *limit]
+        if not points:
+            command = [*SACCADE, "train", str(recipe), "--output", str(run), "--data.cache", str(folder / "cache")]
+            for name, text in (("source", "train"), ("valid-source", "valid")):
+                command += [f"--{name}", str(work / f"{text}.source")]
+                command += [f"--{name.replace('source', 'target')}", str(work / f"{text}.target")]
+            command += limit
+        began = time.perf_counter()
+        call(command, "quality-saccade")
+        spent += (time.perf_counter() - began) / 60
+        if spent > mark:
+            say(f"the clock shows {spent:.2f} minutes instead of {mark:g}")
+        output = folder / f"output-{mark:g}"
+        files = ["--input", str(work / "test.source"), "--output", str(output)]
+        subprocess.run([*SACCADE, "translate", str(run), "--beam", "5", *files], check=True, cwd=ROOT)
+        points.append(scored(output, work / "test.target", spent, str(recipe.name)))
+    return points
+
+
+def scored(output: Path, reference: Path, minutes: float, setting: str) -> Point:
+    """BLEU of text that is tokenised already."""
+    metric = BLEU(tokenize="none", force=True)
+    score = metric.corpus_score(read_lines(output), [read_lines(reference)])
+    point = Point(minutes, score.score, str(metric.get_signature()), setting)
+    print(f"{minutes:.1f} minutes: BLEU {point.bleu:.2f} ({setting}; {point.signature})", flush=True)
+    return point
+
+
+def append(path: Path, found: dict[str, object]) -> None:
+    """Add a result to those that are there."""
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([*before, found], indent=1) + "\n", encoding="utf-8")
+    say(f"appended to {path}")
+
+
+if __name__ == "__main__":
+    main()

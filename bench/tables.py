@@ -1,0 +1,96 @@
+"""Results as Markdown: one table a series, and what could not be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bench.series import Contest, Series
+from bench.spread import Spread
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; all columns but the first and the last are numbers."""
+    lines = ["| " + " | ".join(header) + " |"]
+    lines.append("|" + "|".join(["---", *["---:"] * (len(header) - 2), "---"][: len(header)]) + "|")
+    lines += ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def series_table(series: Series, contest: Contest) -> str:
+    """Every contestant with its value, how many times faster Saccade is, and the share of the machine's limit."""
+    rows = []
+    for name in series.values:
+        spread = series.spread(name)
+        if spread is None:
+            continue
+        advantage = series.advantage(name)
+        row = [name, spread.text(0 if spread.median >= 100 else 1 if spread.median >= 10 else 2)]
+        row.append("1" if name == series.reference else advantage.text(2) if advantage else "")
+        if advantage and series.reference_of(name) != series.reference:
+            row[-1] += " (int8)"
+        row.append(share_of_limit(series, contest, name))
+        row.append(f"{series.scores[name]:.1f}" if name in series.scores else "")
+        row.append(series.notes.get(name, ""))
+        rows.append(row)
+    limit = "of the memory's bandwidth" if series.bytes_a_unit else "of the matrix product"
+    header = ["", series.unit, "Saccade is faster by", limit, "BLEU", "with"]
+    kept = [column for column in range(len(header)) if column in (0, 1, 2, 5) or any(row[column] for row in rows)]
+    return markdown_table([header[column] for column in kept], [[row[column] for column in kept] for row in rows])
+
+
+def share_of_limit(series: Series, contest: Contest, name: str) -> str:
+    """What the model needs for this speed, as a share of what the machine can do in the same rounds."""
+    values = series.values[name]
+    if not contest.limits or not (series.flops_a_unit or series.bytes_a_unit):
+        return ""
+    shares = []
+    for value, limits in zip(values, contest.limits, strict=False):
+        if value is None:
+            continue
+        units = value if series.more_is_better else 1000 / value
+        if series.flops_a_unit:
+            shares.append(100 * units * series.flops_a_unit / limits["flops"])
+        elif series.bytes_a_unit:
+            weight = series.bytes_a_unit / 4 if "int8" in name else series.bytes_a_unit
+            shares.append(100 * units * weight / limits["bytes"])
+    return Spread.of(shares).text(1) + " %" if shares else ""
+
+
+def contest_text(contest: Contest) -> str:
+    """A section: remarks, limits, tables, and who is missing."""
+    parts = [f"## {contest.title[0].upper()}{contest.title[1:]}"]
+    if contest.remarks:
+        parts.append(" ".join(f"{remark[0].upper()}{remark[1:]}." for remark in contest.remarks))
+    flops, memory = contest.limit("flops"), contest.limit("bytes")
+    if flops and memory:
+        parts.append(
+            f"Rounds: {flops.count}. The machine's limits in them: matrix product {scaled(flops)} GFLOP/s, memory "
+            f"{scaled(memory)} GB/s."
+        )
+    for series in contest.series:
+        if series.values:
+            parts += [f"### {series.title[0].upper()}{series.title[1:]}", series_table(series, contest)]
+    if contest.reasons:
+        parts.append("### Not measured")
+        parts.append(markdown_table(["", "why"], [[name, reason] for name, reason in contest.reasons.items()]))
+    return "\n\n".join(parts)
+
+
+def scaled(spread: Spread) -> str:
+    """In billions."""
+    return Spread(spread.median / 1e9, spread.low / 1e9, spread.high / 1e9, spread.count).text(1)
+
+
+def report(found: dict[str, Any]) -> str:
+    """Everything that a run found."""
+    machine = found["machine"]
+    cores = f"{machine['cores']} {'core' if machine['cores'] == 1 else 'cores'}"
+    parts = [
+        f"# Benchmarks of {found['date']}",
+        f"{machine['cpu']}, {cores}, {machine['memory_gigabytes']} GB; {machine['system']}, Python "
+        f"{machine['python']}, torch {machine['versions']['torch']}; Saccade {machine['saccade']}, commit "
+        f"{machine['commit']}. All take turns, round by round; medians, lowest and highest in brackets.",
+    ]
+    parts += [contest_text(Contest.from_json(contest)) for contest in found["contests"]]
+    return "\n\n".join(parts) + "\n"

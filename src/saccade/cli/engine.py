@@ -1,0 +1,19 @@
+"""The `--engine` and `--precision` options of every verb that translates."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+EngineName = Literal["auto", "torch", "ctranslate2"]
+PrecisionName = Literal["float32", "int8"]
+
+Engine = Annotated[
+    EngineName,
+    typer.Option(help="What computes: on a CPU auto takes ctranslate2 for all that it can do, else torch."),
+]
+Precision = Annotated[
+    PrecisionName,
+    typer.Option(help="With --engine ctranslate2: int8 is faster and gives other outputs now and then."),
+]

@@ -1,0 +1,59 @@
+"""`saccade export`: a model in the format of another program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Format = Literal["huggingface", "onnx", "ctranslate2"]
+
+USE: dict[Format, str] = {
+    "huggingface": "open it with AutoModelForSeq2SeqLM.from_pretrained and AutoTokenizer.from_pretrained",
+    "onnx": "run encoder.onnx once and decoder.onnx for each token; saccade.json in it says how",
+    "ctranslate2": "open it with ctranslate2.Translator",
+}
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory or a model folder.")],
+    format_: Annotated[Format, typer.Option("--format", help="For which program.")],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder.")],
+) -> None:
+    """Write a model for another program.
+
+    For Hugging Face transformers, ONNX Runtime or CTranslate2. The outputs are equal to those of Saccade. A model that
+    the format cannot express is refused, with the setting that stands in the way.
+
+    \b
+    saccade export runs/x --format huggingface --output x-huggingface
+    saccade export runs/x --format onnx --output x-onnx
+    """
+    from saccade.checkpoint import GENERATION, find_model_folder, load_model_folder
+    from saccade.config import build
+    from saccade.decoding.config import DecodingConfig
+    from saccade.interop.output_folder import check_free, output_folder
+
+    check_free(output)
+    found = find_model_folder(run)
+    folder = load_model_folder(found)
+    decoding = build(DecodingConfig, folder.generation, where=str(found / GENERATION)).model_dump(mode="json")
+    parameters = sum(parameter.numel() for parameter in folder.model.parameters())
+    print(f"{format_}: {folder.choice.family}, {parameters:,} parameters, from {found}", file=sys.stderr, flush=True)
+    with output_folder(output) as place:
+        if format_ == "huggingface":
+            from saccade.interop.huggingface import save_huggingface
+
+            save_huggingface(place, folder.model, folder.choice.config, folder.tokenizers, decoding)
+        elif format_ == "onnx":
+            from saccade.interop.onnx import save_onnx
+
+            save_onnx(place, folder.model, folder.choice.family, folder.tokenizers)
+        else:
+            from saccade.interop.ctranslate2 import save_ctranslate2
+
+            save_ctranslate2(place, folder.model, folder.choice.config, folder.tokenizers)  # type: ignore[arg-type]
+    print(f"{format_}: {output}")
+    print(USE[format_], file=sys.stderr)

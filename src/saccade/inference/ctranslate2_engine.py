@@ -1,0 +1,204 @@
+"""Search with CTranslate2: the weights of a Transformer in a runtime for CPUs, several times as fast as torch.
+
+Greedy search gives the same tokens. Beam search keeps the same hypotheses alive and ranks them by the same scores, but
+it is another one in two respects: it looks for an end among the first K continuations of a sentence, not the first 2K,
+and it stops at 1.5 K ends, not when nothing alive could win any more (docs/guide/engines.md has figures).
+
+It knows one maximum length for a batch, not one a sentence. What is longer than its own is cut off in greedy search,
+which gives the same, and searched again with torch in beam search; so is what is longer than the table of positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.constraints import length_limits
+from saccade.decoding.hypothesis import Hypothesis, ranked
+from saccade.decoding.penalties import length_penalty
+from saccade.inference.batching import Reading, length_batches
+from saccade.inference.engine import Engine, Found, Work
+from saccade.symbols import Symbols
+
+PATIENCE = 1.5  # times the beam: so many ends are found before a beam search stops
+AHEAD = 2  # batches that are begun for each worker: one that runs, one that waits for it
+NO_PENALTY = 1e-9  # to the power of it every length is 1; at 0 itself the search would stop at the first end
+SYMBOLS = 4  # that may all be forbidden at some place
+BATCH = 1024  # tokens at once for each worker in greedy search, half as many in beam search, where each is several rows
+
+
+class Batch(NamedTuple):
+    """Sources of like length that are searched together."""
+
+    rows: list[int]
+    limit: int  # the most symbols of any of them
+
+
+def refusal(settings: DecodingConfig, vocabulary: int, *, prefixes: bool = False) -> str | None:
+    """What CTranslate2 cannot do the way our searches do it, or None; `vocabulary` is that of the target."""
+    if settings.sample:
+        return "its random numbers depend on the batch, so that a seed would not say what is drawn"
+    if settings.coverage_beta:
+        return "its coverage penalty is another one"
+    if prefixes:
+        return "it does not score forced prefixes"
+    if settings.beam > 1 and 2 * settings.beam > vocabulary - SYMBOLS:
+        return f"a beam of {settings.beam} is too wide for a vocabulary of {vocabulary}"
+    return None
+
+
+class CTranslate2Engine:
+    """A loaded runtime; `fallback` takes the sentences that it cannot do."""
+
+    name = "ctranslate2"
+    works_ahead = True
+
+    def __init__(
+        self, runtime: Any, *, vocabulary: int, places: int, longest: int | None, symbols: Symbols, fallback: Engine
+    ) -> None:
+        """Tokens are named by their ids, below `vocabulary`; the runtime knows `places`, the model itself `longest`."""
+        self.runtime = runtime
+        self.workers = int(runtime.num_translators)
+        self.names = [str(token) for token in range(vocabulary)]
+        self.places = places
+        self.longest = math.inf if longest is None else longest
+        self.symbols = symbols
+        self.fallback = fallback
+
+    def begin(self, work: Work) -> Callable[[], Found]:
+        """Begin the first batches; each one that is fetched makes room for another."""
+        settings, limit = work.settings, self.limits(work.settings)
+        lengths = [len(source[0]) for source in work.sources]
+        most = min(BATCH if settings.beam == 1 else BATCH // 2, max(1, settings.batch_tokens // self.workers))
+        fitting = [length if self.fits(length, settings) else 0 for length in lengths]
+        batches = [Batch(rows, limit(lengths[rows[0]])) for rows in length_batches(fitting, most)]
+        options = self.options(settings)
+        running = begun([partial(self.start, work, batch, options) for batch in batches], AHEAD * self.workers)
+
+        def finish() -> Found:
+            found: Found = [[] for _ in work.sources]
+            again = [row for row, length in enumerate(lengths) if length and not self.fits(length, settings)]
+            for batch, results in zip(batches, running, strict=True):
+                for row, result in zip(batch.rows, results, strict=True):
+                    hypotheses = self.read(result.result(), limit(lengths[row]), settings)
+                    found[row] = hypotheses or []
+                    again += [row] if hypotheses is None else []
+            if work.scores:
+                self.score(work, found)
+            self.rank(found, settings)
+            if again:
+                for row, hypotheses in zip(again, self.fallback.begin(work.part(again))(), strict=True):
+                    found[row] = hypotheses
+            return found
+
+        return finish
+
+    def fits(self, length: int, settings: DecodingConfig) -> bool:
+        """Whether the table of positions has room for a source with its end, and for the shortest output."""
+        return max(length, settings.min_length) < self.places
+
+    def limits(self, settings: DecodingConfig) -> Callable[[int], int]:
+        """From the ids of a source to the most symbols of its output, as the searches of `decoding` count them."""
+
+        @cache
+        def limit(length: int) -> int:
+            mask = torch.ones(1, length + 1, dtype=torch.bool)
+            return int(min(int(length_limits(mask, settings)), self.longest))
+
+        return limit
+
+    def options(self, settings: DecodingConfig) -> dict[str, Any]:
+        """The settings in the runtime's words; a length counts the end, as ours does."""
+        options: dict[str, Any] = {
+            "beam_size": settings.beam,
+            "min_decoding_length": settings.min_length,
+            "max_input_length": 0,
+            "disable_unk": not settings.allow_unknown,
+            "suppress_sequences": [[self.names[self.symbols.pad]], [self.names[self.symbols.begin]]],
+            "return_end_token": True,
+            "asynchronous": True,
+        }
+        if settings.beam > 1:
+            ends = math.floor(PATIENCE * settings.beam + 0.5)  # as the runtime rounds it
+            options |= {"patience": PATIENCE, "num_hypotheses": ends}
+            options |= {"length_penalty": NO_PENALTY, "return_scores": True}
+        return options
+
+    def start(self, work: Work, batch: Batch, options: dict[str, Any]) -> list[Any]:
+        """Hand a batch to the workers."""
+        sources = [self.named(work.sources[row]) for row in batch.rows]
+        most = min(batch.limit, self.places)
+        return list(self.runtime.translate_batch(sources, max_decoding_length=most, **options))
+
+    def named(self, reading: Reading) -> list[str]:
+        """A source as the runtime reads it, with the end symbol, which it does not add itself."""
+        return [*map(self.names.__getitem__, reading[0]), self.names[self.symbols.end]]
+
+    def read(self, result: Any, limit: int, settings: DecodingConfig) -> list[Hypothesis] | None:
+        """What the runtime found for one source, or None if that is not what our search would find."""
+        several = [list(map(int, names)) for names in result.hypotheses]
+        if settings.beam == 1:
+            symbols = several[0][:limit]
+            if len(symbols) == self.places and not self.has_ended(symbols):
+                return None  # the table of positions has no room for more, not even to score an end
+            return [self.hypothesis(symbols, math.nan)]
+        if any(len(symbols) > limit or not self.has_ended(symbols) for symbols in several):
+            return None
+        return [self.hypothesis(*each) for each in zip(several, result.scores, strict=True)]
+
+    def has_ended(self, symbols: Sequence[int]) -> bool:
+        """Whether an output is whole."""
+        return bool(symbols) and symbols[-1] == self.symbols.end
+
+    def hypothesis(self, symbols: Sequence[int], log_probability: float) -> Hypothesis:
+        """Some symbols as a hypothesis that has no score yet."""
+        finished = self.has_ended(symbols)
+        tokens = tuple(symbols[:-1] if finished else symbols)
+        return Hypothesis(tokens, log_probability, math.nan, (), finished=finished)
+
+    def score(self, work: Work, found: Found) -> None:
+        """Put in the log-probability of every symbol, which the runtime's search does not tell, by forced decoding."""
+        places = [(row, rank) for row, hypotheses in enumerate(found) for rank in range(len(hypotheses))]
+        sources = [self.named(work.sources[row]) for row, _ in places]
+        targets = [[*map(self.names.__getitem__, found[row][rank].tokens)] for row, rank in places]
+        scored = self.runtime.score_batch(
+            sources, targets, max_input_length=0, max_batch_size=BATCH, batch_type="tokens"
+        )
+        for (row, rank), result in zip(places, scored, strict=True):
+            hypothesis = found[row][rank]
+            parts = tuple(result.log_probs[: len(hypothesis.tokens) + hypothesis.finished])
+            found[row][rank] = replace(hypothesis, log_probability=math.fsum(parts), token_log_probabilities=parts)
+
+    def rank(self, found: Found, settings: DecodingConfig) -> None:
+        """Put in the scores, and keep the n best of each source."""
+        penalties = length_penalty(torch.arange(1, self.places + 1), settings.length_penalty, settings.length_alpha)
+        divisors = penalties.tolist()  # of length 1 first
+        for row, hypotheses in enumerate(found):
+            scored = [
+                replace(each, score=each.log_probability / divisors[len(each.tokens) + each.finished - 1])
+                for each in hypotheses
+            ]
+            found[row] = ranked(scored)[: settings.nbest]
+
+
+Begun = TypeVar("Begun")
+
+
+def begun(starts: Sequence[Callable[[], Begun]], most: int) -> Iterator[Begun]:
+    """What each of `starts` gives, in order; the first `most` of them are called at once, one more for each taken."""
+    running = deque(start() for start in starts[:most])
+
+    def taken() -> Iterator[Begun]:
+        for number in range(len(starts)):
+            yield running.popleft()
+            if number + most < len(starts):
+                running.append(starts[number + most]())
+
+    return taken()

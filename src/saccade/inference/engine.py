@@ -1,0 +1,103 @@
+"""What searches: ids in, hypotheses out. Whatever comes before and after does not know which engine it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, Protocol
+
+import torch
+
+from saccade.data.tokenizer import Tokenizer
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.hypothesis import Hypothesis
+from saccade.decoding.search import search
+from saccade.inference.batching import Reading, length_batches, longest, source_from
+from saccade.inference.side_by_side import side_by_side, workers_for
+from saccade.interface import Translates
+from saccade.symbols import Symbols
+
+EngineName = Literal["auto", "torch", "ctranslate2"]
+Precision = Literal["float32", "int8"]
+
+Found = list[list[Hypothesis]]
+"""The hypotheses of each source, best first; none for an empty one."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Some sources to search with the same settings."""
+
+    sources: Sequence[Reading]
+    settings: DecodingConfig  # as the search reads them
+    indices: Sequence[int]  # the sources' places in the user's input: they key the random numbers
+    prefixes: Sequence[Sequence[int]] | None = None
+    scores: bool = True  # whether anybody looks at the log-probabilities
+
+    def part(self, rows: Sequence[int]) -> Work:
+        """The same for some of the sources."""
+        return replace(
+            self,
+            sources=[self.sources[row] for row in rows],
+            indices=[self.indices[row] for row in rows],
+            prefixes=None if self.prefixes is None else [self.prefixes[row] for row in rows],
+        )
+
+
+class Engine(Protocol):
+    """Searches, at once or while the caller does something else."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+
+    @property
+    def works_ahead(self) -> bool:
+        """Whether work that has begun goes on while nobody waits for it."""
+
+    def begin(self, work: Work) -> Callable[[], Found]:
+        """Begin some work; what is returned waits for its end."""
+
+
+class TorchEngine:
+    """Every model, every setting, every device: encode, then the search of `decoding`."""
+
+    name = "torch"
+    works_ahead = False
+
+    def __init__(
+        self,
+        model: Callable[[], Translates],
+        source_tokenizers: Sequence[Tokenizer],
+        symbols: Symbols,
+        device: torch.device,
+    ) -> None:
+        """The model is asked for when there is work: until then it may be on the disk."""
+        self.model = model
+        self.source_tokenizers = source_tokenizers
+        self.symbols = symbols
+        self.device = device
+
+    def begin(self, work: Work) -> Callable[[], Found]:
+        """Nothing runs before somebody waits for it."""
+        return partial(self.decode, work)
+
+    def decode(self, work: Work) -> Found:
+        """All sources, in batches of like length, several side by side on a CPU."""
+        model, batch_tokens = self.model(), work.settings.batch_tokens
+
+        def decode_batch(rows: list[int]) -> Found:
+            part = work.part(rows)
+            with torch.inference_mode():
+                memory = model.encode(source_from(part.sources, self.source_tokenizers, self.device))
+            return search(model, memory, work.settings, self.symbols, prefixes=part.prefixes, indices=part.indices)
+
+        lengths = [longest(source) for source in work.sources]
+        workers = workers_for(batch_tokens, self.device)
+        batches = list(length_batches(lengths, batch_tokens // workers))
+        found: Found = [[] for _ in work.sources]
+        for rows, several in zip(batches, side_by_side(decode_batch, batches, workers), strict=True):
+            for row, hypotheses in zip(rows, several, strict=True):
+                found[row] = hypotheses
+        return found

@@ -1,0 +1,161 @@
+"""A Transformer as a CTranslate2 model: the same weights under the names of that runtime, one by one.
+
+Nothing is left to a converter: every row of every vocabulary is kept, and positions are written as a table, in the
+order in which the model was trained with them. A source must end in the end symbol: the runtime adds nothing to it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizer_pair import Tokenizers
+from saccade.errors import SaccadeError
+from saccade.layers.positions import sinusoids
+from saccade.models.family import ModelConfig
+from saccade.models.transformer import DecoderLayer, EncoderLayer, Transformer, TransformerConfig
+from saccade.symbols import Symbols
+
+LONGEST = 2048  # places of a table where the model itself has no longest sequence
+
+MODEL, CONFIG = "model.bin", "config.json"
+
+
+def expressible(config: ModelConfig) -> str | None:
+    """Why CTranslate2 has no such model, or None if it has."""
+    if not isinstance(config, TransformerConfig):
+        return "CTranslate2 runs Transformers, and this model is none"
+    if config.radius is not None:
+        return "CTranslate2 has no self-attention within a radius to both sides"
+    if config.experts:
+        return "CTranslate2 has no mixture of experts"
+    if config.position_use == "concatenate":
+        return "CTranslate2 adds positions, and this model puts them beside the embedding"
+    return None
+
+
+def longest_sequence(config: TransformerConfig) -> int:
+    """How many places an exported model knows: those it has learned, or as many as its table has."""
+    return config.max_positions if config.positions == "learned" else LONGEST
+
+
+def save_ctranslate2(
+    folder: Path, model: Transformer, config: TransformerConfig, tokenizers: Tokenizers | None = None
+) -> None:
+    """Write the files of a CTranslate2 model into a folder that exists.
+
+    Tokens have the names of their pieces, or without tokenizers those of their ids: "0", "1" and so on.
+    """
+    reason = expressible(config)
+    if reason is not None:
+        raise SaccadeError(f"this model cannot be written for CTranslate2: {reason}", do="use the torch engine")
+    sizes = model.source_embedding.table.size(0), model.target_embedding.table.size(0)
+    readers: Sequence[Tokenizer | None] = (None, None) if tokenizers is None else tokenizers
+    source, target = (token_names(size, reader) for size, reader in zip(sizes, readers, strict=True))
+    spec = transformer_spec(model, config)
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.bos_token, spec.config.eos_token = target[Symbols.begin], target[Symbols.end]
+    spec.config.unk_token = target[Symbols.unknown]
+    spec.config.add_source_bos, spec.config.add_source_eos = False, False
+    spec.config.decoder_start_token = target[Symbols.begin]
+    spec.validate()
+    spec.optimize()  # finds tensors that are the same and keeps one of them
+    spec.save(str(folder))
+
+
+def token_names(size: int, tokenizer: Tokenizer | None) -> list[str]:
+    """What the tokens are called, each by a name of its own."""
+    return [str(token) for token in range(size)] if tokenizer is None else tokenizer.pieces(range(size))
+
+
+def transformer_spec(model: Transformer, config: TransformerConfig) -> Any:
+    """The specification of a model, filled with its weights."""
+    specs = import_runtime().specs
+    spec = specs.TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.heads,
+        pre_norm=config.norm == "pre",
+        activation=specs.Activation.RELU,
+    )
+    spec.encoder.embeddings[0].weight = numbers(model.source_embedding.table)
+    spec.decoder.embeddings.weight = numbers(model.target_embedding.table)
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = True
+    spec.encoder.position_encodings.encodings = position_table(model.source_embedding.positions, config)
+    spec.decoder.position_encodings.encodings = position_table(model.target_embedding.positions, config)
+    if config.norm == "pre":
+        set_norm(spec.encoder.layer_norm, model.encoder_norm)
+        set_norm(spec.decoder.layer_norm, model.decoder_norm)
+    for encoder_layer, place in zip(model.encoder, spec.encoder.layer, strict=True):
+        set_encoder_layer(place, encoder_layer)  # type: ignore[arg-type]
+    for decoder_layer, place in zip(model.decoder, spec.decoder.layer, strict=True):
+        set_decoder_layer(place, decoder_layer)  # type: ignore[arg-type]
+    spec.decoder.projection.weight = numbers(model.output.table)
+    return spec
+
+
+def set_encoder_layer(spec: Any, layer: EncoderLayer) -> None:
+    """Self-attention and feed-forward network, each with its norm."""
+    set_linear(spec.self_attention.linear[0], layer.attention.query_key_value)
+    set_linear(spec.self_attention.linear[1], layer.attention.output)
+    set_norm(spec.self_attention.layer_norm, layer.attention_residual.norm)
+    set_feed_forward(spec.ffn, layer)
+
+
+def set_decoder_layer(spec: Any, layer: DecoderLayer) -> None:
+    """The same with cross-attention between the two."""
+    set_linear(spec.self_attention.linear[0], layer.attention.query_key_value)
+    set_linear(spec.self_attention.linear[1], layer.attention.output)
+    set_norm(spec.self_attention.layer_norm, layer.attention_residual.norm)
+    set_linear(spec.attention.linear[0], layer.cross.query)
+    set_linear(spec.attention.linear[1], layer.cross.key_value)
+    set_linear(spec.attention.linear[2], layer.cross.output)
+    set_norm(spec.attention.layer_norm, layer.cross_residual.norm)
+    set_feed_forward(spec.ffn, layer)
+
+
+def set_feed_forward(spec: Any, layer: Any) -> None:
+    """Both linear maps of the feed-forward network, and its norm."""
+    set_linear(spec.linear_0, layer.feed_forward.expand)
+    set_linear(spec.linear_1, layer.feed_forward.contract)
+    set_norm(spec.layer_norm, layer.feed_forward_residual.norm)
+
+
+def set_linear(spec: Any, linear: nn.Linear) -> None:
+    """Weight and bias of a linear map; both libraries keep a row an output."""
+    spec.weight, spec.bias = numbers(linear.weight), numbers(linear.bias)
+
+
+def set_norm(spec: Any, norm: Any) -> None:
+    """Gain and bias of a layer normalisation."""
+    spec.gamma, spec.beta = numbers(norm.weight), numbers(norm.bias)
+
+
+def position_table(positions: Any, config: TransformerConfig) -> np.ndarray[Any, Any]:
+    """The vector of every place; zeros where there are no positions."""
+    if config.positions == "learned":
+        return numbers(positions.table)
+    if config.positions == "none":
+        return np.zeros((LONGEST, config.width), dtype=np.float32)
+    return numbers(sinusoids(LONGEST, config.width))
+
+
+def numbers(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor as the runtime stores it."""
+    return tensor.detach().float().cpu().contiguous().numpy()
+
+
+def import_runtime() -> Any:
+    """The runtime; it is heavy, so that only those who need it wait for it."""
+    try:
+        return importlib.import_module("ctranslate2")
+    except (ImportError, OSError):
+        raise SaccadeError(
+            "CTranslate2 is not installed here", do="pip install ctranslate2, or use the torch engine"
+        ) from None

@@ -1,0 +1,202 @@
+"""A Transformer as a folder that `AutoModelForSeq2SeqLM` and `AutoTokenizer` of Hugging Face open, with equal logits.
+
+    config.json               post-norm is a MarianMTModel, pre-norm a PegasusForConditionalGeneration
+    generation_config.json    decoding defaults, as far as that library has the same
+    model.safetensors         weights under its names (saccade.interop.transformer_names)
+    tokenizer.json …          the tokenizer; of separate vocabularies the source's, and the target's in target/
+
+Nothing of that library is needed to write the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from saccade.data.tokenizer_pair import Tokenizers
+from saccade.errors import SaccadeError
+from saccade.folder import write_json
+from saccade.interop.huggingface_tokenizer import save_tokenizer
+from saccade.interop.transformer_names import Entry, entries, stream_order, table, to_theirs
+from saccade.layers.positions import sinusoids
+from saccade.models.family import ModelConfig
+from saccade.models.transformer import TransformerConfig
+from saccade.symbols import Symbols
+
+CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
+TARGET = "target"  # the subfolder of the target's tokenizer
+OURS = "saccade"  # the key of what an import takes back as it was
+LONGEST_OUTPUT = 512  # that library takes no limit from the length of the input
+
+ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
+
+
+def save_huggingface(
+    folder: Path, model: nn.Module, config: ModelConfig, tokenizers: Tokenizers, decoding: Mapping[str, Any]
+) -> None:
+    """Write the files into a folder that exists; `decoding` holds all decoding defaults of the model."""
+    reason = not_expressible(config, tokenizers)
+    if reason is not None:
+        raise SaccadeError(
+            f"Hugging Face has no such model: {reason}",
+            do="export it with --format onnx, or train with other settings (docs/guide/exporting.md)",
+        )
+    assert isinstance(config, TransformerConfig)
+    write_json(folder / CONFIG, config_document(config, tokenizers, decoding))
+    write_json(folder / GENERATION, generation_document(config, decoding))
+    try:
+        save_file(weights(model, config, tokenizers), folder / WEIGHTS, metadata={"format": "pt"})
+    except SafetensorError as error:  # a full disk is one too
+        raise OSError(str(error)) from None
+    save_tokenizer(folder, tokenizers.source, config.max_positions)
+    if tokenizers.source is not tokenizers.target:
+        (folder / TARGET).mkdir()
+        save_tokenizer(folder / TARGET, tokenizers.target, config.max_positions)
+
+
+def not_expressible(config: ModelConfig, tokenizers: Tokenizers) -> str | None:
+    """Which setting stands in the way, or None if none does."""
+    if not isinstance(config, TransformerConfig):
+        return "this model is no Transformer"
+    if config.radius is not None:
+        return f"radius is {config.radius}, and its self-attention sees everything (radius null works)"
+    if config.experts:
+        return f"experts is {config.experts}, and its feed-forward layers are one network (experts 0 works)"
+    if config.position_use == "concatenate":
+        return "position-use is concatenate, and its positions are added (position-use add works)"
+    if config.norm == "pre" and not shares_tables(config, tokenizers):
+        return (
+            "norm is pre with an embedding table each, and its pre-norm model has one table for both sides "
+            "(norm post works, and so does data.joint true with embeddings auto)"
+        )
+    if config.norm == "post" and config.positions != "sinusoidal":
+        return (
+            f"norm is post with positions {config.positions}, and its post-norm model makes its sinusoids anew "
+            "whenever it is saved (positions sinusoidal works, and so does norm pre)"
+        )
+    return None
+
+
+def shares_tables(config: TransformerConfig, tokenizers: Tokenizers) -> bool:
+    """Whether source and target have one embedding table."""
+    return tokenizers.source is tokenizers.target and config.embeddings != "separate"
+
+
+def model_type(config: TransformerConfig) -> str:
+    """Their name of the architecture."""
+    return "pegasus" if config.norm == "pre" else "marian"
+
+
+def config_document(config: TransformerConfig, tokenizers: Tokenizers, decoding: Mapping[str, Any]) -> dict[str, Any]:
+    """Their config.json; every setting whose default there is another one is named."""
+    kind, symbols = model_type(config), Symbols()
+    sides = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (
+            ("layers", getattr(config, f"{side}_layers")),
+            ("attention_heads", config.heads),
+            ("ffn_dim", config.feed_forward),
+            ("layerdrop", 0.0),
+        )
+    }
+    vocabularies: dict[str, Any] = {"vocab_size": tokenizers.source.size}
+    if kind == "marian":
+        vocabularies["decoder_vocab_size"] = tokenizers.target.size
+        vocabularies["share_encoder_decoder_embeddings"] = shares_tables(config, tokenizers)
+    return {
+        "model_type": kind,
+        "architectures": [ARCHITECTURES[kind]],
+        "is_encoder_decoder": True,
+        "d_model": config.width,
+        **sides,
+        **vocabularies,
+        "activation_function": "relu",
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": 0.0,
+        "scale_embedding": True,
+        "max_position_embeddings": config.max_positions,
+        "tie_word_embeddings": config.tie_output,
+        "pad_token_id": symbols.pad,
+        "bos_token_id": symbols.begin,
+        "eos_token_id": symbols.end,
+        "decoder_start_token_id": symbols.begin,
+        "forced_eos_token_id": None,
+        "dtype": "float32",
+        OURS: {"embeddings": config.embeddings, "decoding": dict(decoding)},
+    }
+
+
+def generation_document(config: TransformerConfig, decoding: Mapping[str, Any]) -> dict[str, Any]:
+    """Their generation_config.json: what both libraries mean alike.
+
+    A length penalty of theirs is length^alpha, ours `plain`; for `gnmt` it is the nearest they have.
+    """
+    symbols = Symbols()
+    never = [symbols.pad, symbols.begin]
+    beam = 1 if decoding["sample"] else decoding["beam"]
+    document: dict[str, Any] = {
+        "pad_token_id": symbols.pad,
+        "bos_token_id": symbols.begin,
+        "eos_token_id": symbols.end,
+        "decoder_start_token_id": symbols.begin,
+        "suppress_tokens": never if decoding["allow_unknown"] else [*never, symbols.unknown],
+        "max_length": min(
+            decoding["max_length"] + 1 if decoding["max_length"] else LONGEST_OUTPUT, config.max_positions
+        ),
+        "num_beams": beam,
+    }
+    if beam > 1:
+        document["length_penalty"] = 0.0 if decoding["length_penalty"] == "none" else decoding["length_alpha"]
+    if decoding["min_length"]:
+        document["min_new_tokens"] = decoding["min_length"]
+    return document
+
+
+def weights(model: nn.Module, config: TransformerConfig, tokenizers: Tokenizers) -> dict[str, Tensor]:
+    """Their model.safetensors."""
+    order, own = stream_order(config.width), {name: tensor.float().cpu() for name, tensor in model.state_dict().items()}
+    pre = config.norm == "pre"
+    listed = [*entries(config.encoder_layers, config.decoder_layers, final_norms=pre)]
+    listed += embedding_entries(config, shared=shares_tables(config, tokenizers))
+    if pre:  # it keeps its positions in the file, whatever they are
+        own |= {f"{side}.table": position_table(config, own, side) for side in ("source", "target")}
+        listed += position_entries()
+    found = {name: tensor for entry in listed for name, tensor in to_theirs(entry, own, order).items()}
+    return {**found, "final_logits_bias": torch.zeros(1, tokenizers.target.size)}
+
+
+def embedding_entries(config: TransformerConfig, *, shared: bool) -> list[Entry]:
+    """The tables of embeddings and of the output layer; what is one tensor there stands once in the file."""
+    source, target = "source_embedding.table", "target_embedding.table"
+    listed = [table(target, "model.shared.weight")] if shared else []
+    if not (shared and config.tie_output):
+        listed += [
+            table(source, "model.encoder.embed_tokens.weight"),
+            table(target, "model.decoder.embed_tokens.weight"),
+        ]
+    if not config.tie_output:
+        listed.append(table("output.table", "lm_head.weight"))
+    return listed
+
+
+def position_entries() -> list[Entry]:
+    """The tables of positions of a pre-norm model."""
+    sides = (("source", "encoder"), ("target", "decoder"))
+    return [table(f"{ours}.table", f"model.{theirs}.embed_positions.weight") for ours, theirs in sides]
+
+
+def position_table(config: TransformerConfig, own: Mapping[str, Tensor], side: str) -> Tensor:
+    """What is added to the embeddings of a side, place by place, (places, D)."""
+    if config.positions == "learned":
+        return own[f"{side}_embedding.positions.table"]
+    if config.positions == "none":
+        return torch.zeros(config.max_positions, config.width)
+    return sinusoids(config.max_positions, config.width)

@@ -1,0 +1,163 @@
+"""Our tokenizers as files that `AutoTokenizer` of Hugging Face opens, and back.
+
+Both use one library underneath, so that the pipeline is the same; what Saccade does to a text before it, the pipeline
+of the file does itself: it removes control characters, normalises Unicode, makes every run of whitespace one space, and
+puts the end symbol behind the text.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, get_args
+
+from tokenizers import Regex, normalizers, processors
+
+from saccade.data.config import Normalization, TokenizerKind
+from saccade.data.text import REMOVED
+from saccade.data.tokenizer import FORMAT, LARGEST_FILE, SYMBOL_PIECES, VERSION, Tokenizer
+from saccade.errors import SaccadeError
+from saccade.folder import damaged, write_json
+from saccade.symbols import Symbols
+from saccade.untrusted import parse_json, read_text, shown
+
+TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+NAMES = ("pad_token", "bos_token", "eos_token", "unk_token")  # theirs for the ids 0, 1, 2, 3
+COMPARED = ("normalizer", "pre_tokenizer", "decoder")
+# Python's whitespace, written out: other programs have other ideas of it.
+WHITESPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+
+
+def save_tokenizer(folder: Path, tokenizer: Tokenizer, longest: int) -> None:
+    """Write the three files of a tokenizer."""
+    write_json(folder / TOKENIZER, tokenizer_document(tokenizer))
+    special = dict(zip(NAMES, SYMBOL_PIECES, strict=True))
+    write_json(folder / SPECIAL_TOKENS, special)
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **special,
+        "model_max_length": longest,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "padding_side": "right",
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,  # "</s>" in a text is text: no text can produce a symbol
+    }
+    write_json(folder / TOKENIZER_CONFIG, settings)
+
+
+def tokenizer_document(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Their tokenizer.json: our pipeline with what Saccade does before and after it."""
+    document: dict[str, Any] = json.loads(tokenizer.document())["tokenizer"]
+    document["normalizer"] = normalizer_document(tokenizer.normalization, document["normalizer"])
+    document["added_tokens"] = [
+        {
+            "id": place,
+            "content": piece,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for place, piece in enumerate(SYMBOL_PIECES)
+    ]
+    end = SYMBOL_PIECES[Symbols.end]
+    template = processors.TemplateProcessing(f"$A {end}", f"$A {end} $B {end}", [(end, Symbols.end)])
+    document["post_processor"] = json.loads(template.__getstate__())
+    return document
+
+
+def normalizer_document(form: Normalization, own: dict[str, Any] | None) -> dict[str, Any]:
+    """What `saccade.data.text.normalize` does, as a normalizer, and then that of the pipeline itself."""
+    # No text of theirs can hold half of a surrogate pair.
+    removed = REMOVED.pattern.replace("\ud800-\udfff", "")
+    parts: list[Any] = [normalizers.Replace(Regex(removed), "")]
+    if form != "none":
+        parts.append(normalizers.NFC() if form == "nfc" else normalizers.NFKC())
+    parts += [normalizers.Replace(Regex(WHITESPACE), " "), normalizers.Strip()]
+    document: dict[str, Any] = json.loads(normalizers.Sequence(parts).__getstate__())
+    document["normalizers"] += [] if own is None else [own]
+    return document
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer in a folder, if its pipeline is one of ours; its vocabulary is checked like that of our files."""
+    path = folder / TOKENIZER
+    if not path.is_file():
+        raise no_tokenizer(folder)
+    try:
+        document = parse_json(read_text(path, LARGEST_FILE))
+        model = document["model"]
+        kind = kind_of(model, document["pre_tokenizer"])
+    except (ValueError, RecursionError, LookupError, TypeError) as error:
+        what = str(error) if isinstance(error, ValueError) else "it has other parts"
+        raise damaged(path, f"is no tokenizer file ({what})") from None
+    if kind is not None:
+        for form in get_args(Normalization):
+            tokenizer = rebuilt(kind, form, model, path)
+            ours = tokenizer_document(tokenizer)
+            if all(document.get(part) == ours[part] for part in COMPARED):
+                return tokenizer
+    raise SaccadeError(
+        "cuts text in a way that is none of bpe, unigram, char, byte and word of Saccade",
+        where=str(path),
+        do="only folders whose tokenizer came from Saccade can be imported; others run where they came from",
+    )
+
+
+def no_tokenizer(folder: Path) -> SaccadeError:
+    """The error for a folder whose text is cut by something else."""
+    if any((folder / name).exists() for name in ("source.spm", "spiece.model", "sentencepiece.bpe.model")):
+        return SaccadeError(
+            "its text is cut by SentencePiece, and no tokenizer of Saccade cuts the same way",
+            where=str(folder),
+            do="run it with transformers or CTranslate2, or train a model of your own: saccade train --help",
+        )
+    return SaccadeError(f"has no {TOKENIZER}", where=str(folder), do="save the tokenizer into the same folder")
+
+
+def kind_of(model: Any, pre_tokenizer: Any) -> TokenizerKind | None:
+    """Which of our kinds a model of theirs may be; the pipeline is compared later."""
+    kind, cut = model["type"], pre_tokenizer["type"]
+    if kind == "BPE":
+        return "byte" if model.get("byte_fallback") else "bpe"
+    if kind == "WordLevel":
+        return "word" if cut == "WhitespaceSplit" else "char"
+    return "unigram" if kind == "Unigram" else None
+
+
+def rebuilt(kind: TokenizerKind, form: Normalization, model: Any, path: Path) -> Tokenizer:
+    """A tokenizer of ours from the model of theirs, through a file of ours, whose reader trusts nobody."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": kind,
+        "normalization": form,
+        "tokenizer": {"model": model},
+    }
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / TOKENIZER
+        file.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+        try:
+            return Tokenizer.load(file)
+        except SaccadeError as error:
+            what = f"holds no vocabulary of Saccade: {error.what}"
+            raise SaccadeError(what, where=str(path), do="import a folder whose tokenizer came from Saccade") from None
+
+
+def check_ids(settings: dict[str, Any], path: Path) -> None:
+    """Refuse a model whose symbols have other ids than ours."""
+    symbols = Symbols()
+    wanted = {
+        "pad_token_id": symbols.pad,
+        "eos_token_id": symbols.end,
+        "decoder_start_token_id": symbols.begin,
+    }
+    for name, token in wanted.items():
+        if settings.get(name) != token:
+            raise SaccadeError(
+                f"{name} is {shown(settings.get(name))}, and Saccade has {token}",
+                where=str(path),
+                do="only models with the symbols of Saccade can be imported",
+            )

@@ -1,0 +1,348 @@
+"""Any model of the interface as two ONNX graphs: one encodes a batch, one decodes a token for each row of it.
+
+    encoder.onnx       source, mask -> memory and the first state
+    decoder.onnx       token, memory, state -> logits, next state
+    saccade.json       the names of both, the symbols, and how to run them
+    tokenizer.json …   as Hugging Face reads them
+
+States are nested, graphs take lists: every tensor of a state has the name of its place in it. What depends on the
+memory alone (projected keys, say) comes from the encoder and is not returned by the decoder. Batch and lengths are
+free.
+
+The graphs are traced. Before anything is written, the traces run on other sizes than they were made from, and what they
+give is compared with the model: a model that cannot be traced is refused, and never written wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from saccade.data.tokenizer_pair import Tokenizers
+from saccade.errors import SaccadeError
+from saccade.folder import write_json
+from saccade.interface import Memory, Source, VocabularySizes
+from saccade.interop.huggingface_tokenizer import save_tokenizer
+from saccade.interop.leaves import Leaf, leaves, with_leaves
+from saccade.interop.traceable import LONGEST, lengths_recorded, traceable
+from saccade.layers.masks import padding_mask
+from saccade.symbols import Symbols
+
+ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "saccade.json"
+TARGET = "target"  # the subfolder of the target's tokenizer
+OPSET = 17
+STEPS = 5  # tokens before the one that is traced: a state that has forgotten something is traced, too
+TOLERANCE = 1e-4
+
+
+class Sizes(NamedTuple):
+    """An example: the lengths of its sources, and how many tokens were decoded before."""
+
+    lengths: tuple[int, ...]
+    steps: int
+
+
+TRACED, OTHERS = Sizes((7, 4, 5), STEPS), (Sizes((3,), 0), Sizes((11, 2, 9, 13), 12))
+
+
+def save_onnx(folder: Path, model: Any, name: str, tokenizers: Tokenizers) -> None:
+    """Write the files into a folder that exists; `name` is that of the family, for people."""
+    check_library()
+    joint = tokenizers.source is tokenizers.target
+    sizes = VocabularySizes(tokenizers.source.size, tokenizers.target.size, joint)
+    graphs = Graphs(traceable(model), sizes)
+    graphs.save(folder, name)
+    longest = model.longest or LONGEST
+    save_tokenizer(folder, tokenizers.source, longest)
+    if not joint:
+        (folder / TARGET).mkdir()
+        save_tokenizer(folder / TARGET, tokenizers.target, longest)
+    write_json(folder / DESCRIPTION, graphs.description(name, longest, joint))
+
+
+def check_library() -> None:
+    """The exporter needs the onnx package."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        raise SaccadeError("the package onnx is not installed", do="pip install 'saccade[onnx]'") from None
+
+
+class EncoderGraph(nn.Module):
+    """encode and start as one function of tensors."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, source: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        """source (B, S) ids, mask (B, S) to the leaves of memory and state; no output may be an input, or be twice."""
+        memory = self.model.encode(Source(source, mask))
+        return tuple(leaf.tensor.clone() for leaf in parts_of(memory, self.model.start(memory)))
+
+
+class DecoderGraph(nn.Module):
+    """step and logits as one function of tensors; `example` is a nesting, with the parts that the model never reads."""
+
+    def __init__(self, model: Any, example: tuple[Any, Any], read: Sequence[bool]) -> None:
+        super().__init__()
+        self.model = model
+        self.example = example
+        self.read = read
+
+    def forward(self, token: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
+        """token (B,) and the leaves of memory and state that are read, to logits (B, V) and the next state."""
+        given = iter(parts)
+        own = (leaf.tensor for leaf in leaves(self.example))
+        chosen = [next(given) if read else tensor for read, tensor in zip(self.read, own, strict=True)]
+        (states, mask, summary), state = with_leaves(self.example, iter(chosen))
+        step = self.model.step(token, state, Memory(states, mask, summary))
+        return (self.model.logits(step.output), *(leaf.tensor.clone() for leaf in carried(step.state)))
+
+
+def parts_of(memory: Memory, state: Any) -> list[Leaf]:
+    """The leaves of a memory and a state."""
+    return [
+        *leaves({"states": memory.states, "mask": memory.mask, "summary": memory.summary}, "memory"),
+        *leaves(state, "state"),
+    ]
+
+
+def carried(state: Any) -> list[Leaf]:
+    """The leaves that change from step to step."""
+    return [leaf for leaf in leaves(state, "state") if not leaf.of_memory]
+
+
+class Example(NamedTuple):
+    """A batch on its way through a model."""
+
+    source: Tensor
+    mask: Tensor
+    token: Tensor
+    nesting: tuple[Any, Any]  # (states, mask, summary), state
+    parts: list[Leaf]
+
+
+class Graphs:
+    """The two graphs of a model, traced and tried."""
+
+    def __init__(self, model: Any, sizes: VocabularySizes) -> None:
+        self.model = model
+        self.sizes = sizes
+        self.example = self.example_of(TRACED)
+        others = [self.example_of(each) for each in OTHERS]
+        self.names = [leaf.name for leaf in self.example.parts]
+        self.carried = [leaf.name for leaf in carried(self.example.nesting[1])]
+        with quiet(), torch.no_grad(), lengths_recorded(model):
+            encoder = traced(EncoderGraph(model), (self.example.source, self.example.mask))
+            everything = DecoderGraph(model, self.example.nesting, [True] * len(self.names))
+            tensors = tuple(leaf.tensor for leaf in self.example.parts)
+            decoder = traced(everything, (self.example.token, *tensors))
+        for other in others:
+            self.check(encoder, decoder, everything, other)
+        self.read = is_read(decoder, len(self.names))
+        self.axes = [
+            dynamic_axes([example.parts[place].tensor for example in (self.example, *others)])
+            for place in range(len(self.names))
+        ]
+
+    def example_of(self, sizes: Sizes) -> Example:
+        """A random batch after some steps."""
+        generator = torch.Generator().manual_seed(1)
+        mask = padding_mask(torch.tensor(sizes.lengths))
+        first = Symbols.unknown + 1 if self.sizes.source > Symbols.unknown + 1 else 0
+        source = torch.randint(first, self.sizes.source, mask.shape, generator=generator).masked_fill(
+            ~mask, Symbols.pad
+        )
+        token = torch.full((len(sizes.lengths),), Symbols.begin)
+        with torch.no_grad():
+            memory = self.model.encode(Source(source, mask))
+            state = self.model.start(memory)
+            for _ in range(sizes.steps):
+                state = self.model.step(token, state, memory).state
+                token = torch.randint(0, self.sizes.target, token.shape, generator=generator)
+        nesting = ((memory.states, memory.mask, memory.summary), state)
+        return Example(source, mask, token, nesting, parts_of(memory, state))
+
+    def check(self, encoder: Any, decoder: Any, plain: DecoderGraph, example: Example) -> None:
+        """Refuse traces that give something else than the model on an example of other sizes."""
+        tensors = [leaf.tensor for leaf in example.parts]
+        with torch.no_grad():
+            plain.example = example.nesting
+            expected = plain(example.token, *tensors)
+            encoded = EncoderGraph(self.model)(example.source, example.mask)
+            plain.example = self.example.nesting
+            try:
+                found = decoder(example.token, *tensors)
+                found_encoded = encoder(example.source, example.mask)
+                same = all(map(alike, (*found, *found_encoded), (*expected, *encoded)))
+            except RuntimeError:
+                same = False
+        if not same:
+            raise untraceable()
+
+    def save(self, folder: Path, name: str) -> None:
+        """Write both graphs."""
+        read = [place for place, wanted in enumerate(self.read) if wanted]
+        inputs = ["token", *(self.names[place] for place in read)]
+        following = [f"next.{name}" for name in self.carried]
+        axes = dict(zip(self.names, self.axes, strict=True))
+        ids = {"source": {0: "batch", 1: "source_length"}, "mask": {0: "batch", 1: "source_length"}}
+        encoder_axes = {**ids, **{name: axes[name] for name in self.names}}
+        decoder_axes = {
+            "token": {0: "batch"},
+            "logits": {0: "batch"},
+            **{name: axes[name] for name in inputs[1:]},
+            **{f"next.{name}": grown(axes[name]) for name in self.carried},
+        }
+        decoder = DecoderGraph(self.model, self.example.nesting, self.read)
+        tensors = [self.example.parts[place].tensor for place in read]
+        with quiet(), torch.no_grad(), lengths_recorded(self.model):
+            try:
+                write_graph(
+                    folder / ENCODER,
+                    EncoderGraph(self.model),
+                    (self.example.source, self.example.mask),
+                    (["source", "mask"], self.names),
+                    encoder_axes,
+                )
+                write_graph(
+                    folder / DECODER,
+                    decoder,
+                    (self.example.token, *tensors),
+                    (inputs, ["logits", *following]),
+                    decoder_axes,
+                )
+            except torch.onnx.OnnxExporterError as error:
+                what = str(error).splitlines()[0]
+                raise SaccadeError(
+                    f"a model of the family {name} cannot be written as ONNX: {what}", do="run it with Saccade itself"
+                ) from None
+
+    def description(self, name: str, longest: int, joint: bool) -> dict[str, Any]:
+        """Everything that a program needs to know to run the graphs."""
+        symbols = Symbols()
+        read = [name for name, wanted in zip(self.names, self.read, strict=True) if wanted]
+        return {
+            "format": "saccade-onnx",
+            "version": 1,
+            "family": name,
+            "symbols": {"pad": symbols.pad, "begin": symbols.begin, "end": symbols.end, "unknown": symbols.unknown},
+            "longest": longest,
+            "tokenizers": {
+                "source": "tokenizer.json",
+                "target": "tokenizer.json" if joint else f"{TARGET}/tokenizer.json",
+            },
+            "encoder": {"file": ENCODER, "inputs": ["source", "mask"], "outputs": self.names},
+            "decoder": {
+                "file": DECODER,
+                "inputs": ["token", *read],
+                "outputs": ["logits", *(f"next.{name}" for name in self.carried)],
+                "carried": {f"next.{name}": name for name in self.carried if name in read},
+            },
+            "how": [
+                "source holds ids, each row ended by the end symbol, then padded; mask is true where a token is real",
+                "run the encoder once; its outputs that the decoder lists as inputs are the decoder's first ones",
+                "feed the begin symbol as the first token, take the best of the logits but for pad, begin and unknown",
+                "put every output of carried in the place of the input that it names, feed the token, go on until end",
+                "a beam repeats the rows of all decoder inputs, and reorders them alike",
+            ],
+        }
+
+
+def write_graph(
+    path: Path, graph: nn.Module, example: tuple[Tensor, ...], names: tuple[list[str], list[str]], axes: dict[str, Any]
+) -> None:
+    """Trace a graph and write it."""
+    torch.onnx.export(
+        graph.eval(),
+        example,
+        str(path),
+        input_names=names[0],
+        output_names=names[1],
+        dynamic_axes={name: named for name, named in axes.items() if named},
+        opset_version=OPSET,
+        dynamo=False,  # the newer exporter fixes lengths that Python code compares, and needs a further package
+    )
+
+
+def traced(graph: nn.Module, example: tuple[Tensor, ...]) -> Any:
+    """The operations that a graph does on an example, as a function of its inputs."""
+    try:
+        return torch.jit.trace(graph.eval(), example, check_trace=False)  # type: ignore[no-untyped-call]
+    except (RuntimeError, TypeError, ValueError):
+        raise untraceable() from None
+
+
+def untraceable() -> SaccadeError:
+    """The error for a model that is not the same list of operations for every input."""
+    return SaccadeError(
+        "this model cannot be written as a graph: how many operations it does depends on the length of its input",
+        do="families that can are listed in docs/guide/exporting.md; run this one with Saccade itself",
+    )
+
+
+def is_read(decoder: Any, parts: int) -> list[bool]:
+    """Which of its parts a traced decoder reads: a Transformer has keys and values of the memory, and no need of it."""
+    inputs = list(decoder.inlined_graph.inputs())[-parts:] if parts else []
+    return [bool(value.uses()) for value in inputs]
+
+
+def alike(found: Tensor, expected: Tensor) -> bool:
+    """Whether two tensors hold the same numbers, but for rounding."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    return (
+        torch.allclose(found, expected, atol=TOLERANCE) if found.is_floating_point() else torch.equal(found, expected)
+    )
+
+
+def dynamic_axes(tensors: Sequence[Tensor]) -> dict[int, str]:
+    """Names for the dimensions of a part that differ between the examples: the batch, the source, the places so far."""
+    batches = [len(sizes.lengths) for sizes in (TRACED, *OTHERS)]
+    sources = [max(sizes.lengths) for sizes in (TRACED, *OTHERS)]
+    named: dict[int, str] = {}
+    for axis, extents in enumerate(zip(*(tensor.shape for tensor in tensors), strict=True)):
+        if list(extents) == batches:
+            named[axis] = "batch"
+        elif list(extents) == sources:
+            named[axis] = "source_length"
+        elif len(set(extents)) > 1:
+            named[axis] = f"places_{axis}"
+    return named
+
+
+def grown(axes: dict[int, str]) -> dict[int, str]:
+    """The dimensions of the next state: places are one more than before."""
+    return {axis: f"next_{name}" if name.startswith("places") else name for axis, name in axes.items()}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings: what they warn of is tried afterwards.
+
+    The exporter writes some of them past Python, and a whole graph where it fails, so the streams themselves are muted.
+    """
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    for stream in streams:
+        stream.flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    with open(os.devnull, "w") as nowhere, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for number in kept:
+                os.dup2(nowhere.fileno(), number)
+            with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+                yield
+        finally:
+            for number, own in kept.items():
+                os.dup2(own, number)
+                os.close(own)

@@ -1,0 +1,111 @@
+"""Models in a form that can be traced into a graph: one whose work follows from the shapes of its inputs alone.
+
+A trace keeps the tensor operations of one example. What Python decided on the way, it decided for all inputs; so parts
+that decide by the length of the input, or by the values of a tensor, get another form here that computes the same.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import copy
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.layers.attention import Attended, attend, merge_heads, split_heads
+from saccade.layers.local_attention import LocalSelfAttention
+from saccade.layers.masks import window_mask
+from saccade.layers.mixture_of_experts import Mixed, MixtureOfExperts
+from saccade.layers.positions import SinusoidalPositions, sinusoids
+
+LONGEST = 2048  # places of a table of sinusoids in a graph; beyond its own, the layer computes them on the way
+
+
+def traceable(model: nn.Module) -> nn.Module:
+    """A copy of a model for tracing."""
+    found = copy.deepcopy(model).eval()
+    for part in found.modules():
+        change = FORMS.get(type(part))
+        if change is not None:
+            change(part)
+    return found
+
+
+def with_long_table(layer: SinusoidalPositions) -> None:
+    """All places in the table, since which of them to compute cannot be decided in a graph."""
+    layer.table = sinusoids(LONGEST, layer.width).to(layer.table)
+
+
+def with_one_window(layer: LocalSelfAttention) -> None:
+    """All places at once, each with a mask of its window, instead of blocks whose number follows from the length."""
+    layer.forward = MethodType(within_window, layer)  # type: ignore[method-assign]
+
+
+def within_window(
+    layer: LocalSelfAttention,
+    x: Tensor,
+    mask: Tensor | None = None,
+    *,
+    causal: bool = False,
+    record: bool = False,
+) -> Attended:
+    """x (B, T, D), mask (B, T); a padded place sees itself, as in `local_attend`."""
+    query, key, value = (split_heads(part, layer.heads) for part in layer.query_key_value(x).chunk(3, -1))
+    seen = window_mask(x.size(1), x.size(1), layer.radius, x.device)
+    if mask is not None:
+        places = torch.arange(x.size(1), device=x.device)
+        seen = (seen & mask[:, None, None]) | (places[:, None] == places)
+    attended = attend(query, key, value, seen, causal=causal)
+    return Attended(layer.output(merge_heads(attended.context)), None)
+
+
+def with_all_experts(layer: MixtureOfExperts) -> None:
+    """Every expert works on every place, and the gates of those that were not chosen are 0."""
+    layer.forward = MethodType(all_experts, layer)  # type: ignore[method-assign]
+
+
+def all_experts(layer: MixtureOfExperts, x: Tensor, real: Tensor | None = None) -> Mixed:
+    """x (B, T, D); places where `real` (B, T) is False come out as 0."""
+    flat = x.flatten(0, 1)  # (B·T, D)
+    scores = layer.scores(flat)  # (B·T, E)
+    best, chosen = scores.topk(layer.per_token, -1)  # (B·T, k)
+    gates = torch.zeros_like(scores).scatter(1, chosen, layer.gates(scores, best))  # (B·T, E)
+    inner = F.relu(torch.matmul(flat, layer.expand) + layer.expand_bias[:, None])  # (E, B·T, inner)
+    outer = torch.matmul(inner, layer.contract) + layer.contract_bias[:, None]  # (E, B·T, D)
+    output = (outer * gates.t()[:, :, None]).sum(0).view(x.shape)
+    return Mixed(output if real is None else output * real[:, :, None], None)
+
+
+FORMS: Mapping[type[nn.Module], Callable[[Any], None]] = {
+    SinusoidalPositions: with_long_table,
+    LocalSelfAttention: with_one_window,
+    MixtureOfExperts: with_all_experts,
+}
+
+
+@contextlib.contextmanager
+def lengths_recorded(model: nn.Module) -> Iterator[None]:
+    """While active, `len` of a tensor is part of a trace, as its size is; Python's own turns it into a constant.
+
+    It stands in the modules of the model's parts for the time being, in front of the builtin function.
+    """
+    modules = {sys.modules[type(part).__module__] for part in model.modules()}
+    ours = [module for module in modules if not module.__name__.startswith("torch.") and "len" not in vars(module)]
+    for module in ours:
+        vars(module)["len"] = length
+    try:
+        yield
+    finally:
+        for module in ours:
+            del vars(module)["len"]
+
+
+def length(value: Any) -> Any:
+    """The length of anything; of a tensor as a size that a trace follows."""
+    return value.size(0) if isinstance(value, Tensor) else builtins.len(value)

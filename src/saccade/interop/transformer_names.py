@@ -1,0 +1,99 @@
+"""What the tensors of our Transformer are called in Marian and Pegasus of Hugging Face, and how they lie there.
+
+Both are the network of Vaswani et al. 2017: Marian with the norm after the residual sum, Pegasus with the norm before
+the sublayer and one more at the end of each stack. Three things differ from ours:
+
+- Queries, keys and values have a matrix each; ours stand one below the other in one matrix.
+- A place's sines stand in the first half of its vector and its cosines in the second; ours take turns. The residual
+  stream has no order of its own: every matrix that writes to it gets its rows in their order, every matrix that reads
+  from it its columns, norms and embeddings alike. What the network computes stays the same number for number, but for
+  the order in which sums are made.
+- Tables of embeddings have several names that may or may not be one tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Entry(NamedTuple):
+    """One tensor of ours and the tensors of theirs that it consists of, one below the other."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    rows: bool = False  # whether its first dimension is the residual stream
+    columns: bool = False  # whether its second one is
+
+
+def stream_order(width: int) -> Tensor:
+    """Which dimension of our residual stream stands in each place of theirs: sines first, then cosines."""
+    return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+
+
+def entries(encoder_layers: int, decoder_layers: int, *, final_norms: bool) -> Iterator[Entry]:
+    """Every tensor but the tables of embeddings and positions."""
+    for side, layers in (("encoder", encoder_layers), ("decoder", decoder_layers)):
+        for layer in range(layers):
+            ours, theirs = f"{side}.{layer}", f"model.{side}.layers.{layer}"
+            self_attention = tuple(f"{theirs}.self_attn.{part}_proj" for part in "qkv")
+            yield from reading(f"{ours}.attention.query_key_value", *self_attention)
+            yield from writing(f"{ours}.attention.output", f"{theirs}.self_attn.out_proj")
+            yield from norm(f"{ours}.attention_residual.norm", f"{theirs}.self_attn_layer_norm")
+            if side == "decoder":
+                cross = f"{theirs}.encoder_attn"
+                yield from reading(f"{ours}.cross.query", f"{cross}.q_proj")
+                yield from reading(f"{ours}.cross.key_value", f"{cross}.k_proj", f"{cross}.v_proj")
+                yield from writing(f"{ours}.cross.output", f"{cross}.out_proj")
+                yield from norm(f"{ours}.cross_residual.norm", f"{cross}_layer_norm")
+            yield from reading(f"{ours}.feed_forward.expand", f"{theirs}.fc1")
+            yield from writing(f"{ours}.feed_forward.contract", f"{theirs}.fc2")
+            yield from norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
+        if final_norms:
+            yield from norm(f"{side}_norm", f"model.{side}.layer_norm")
+
+
+def reading(ours: str, *theirs: str) -> Iterator[Entry]:
+    """A linear map from the residual stream to somewhere else."""
+    yield Entry(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), columns=True)
+    yield Entry(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs))
+
+
+def writing(ours: str, theirs: str) -> Iterator[Entry]:
+    """A linear map from somewhere else to the residual stream."""
+    yield Entry(f"{ours}.weight", (f"{theirs}.weight",), rows=True)
+    yield Entry(f"{ours}.bias", (f"{theirs}.bias",), rows=True)
+
+
+def norm(ours: str, theirs: str) -> Iterator[Entry]:
+    """A layer normalisation of the residual stream."""
+    yield Entry(f"{ours}.weight", (f"{theirs}.weight",), rows=True)
+    yield Entry(f"{ours}.bias", (f"{theirs}.bias",), rows=True)
+
+
+def table(ours: str, theirs: str) -> Entry:
+    """A table whose rows are vectors of the residual stream: embeddings, the output layer, positions."""
+    return Entry(ours, (theirs,), columns=True)
+
+
+def to_theirs(entry: Entry, tensors: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
+    """Their tensors of one entry, each with memory of its own."""
+    whole = ordered(tensors[entry.ours].detach(), entry, order)
+    parts = whole.chunk(len(entry.theirs))
+    return {name: part.clone().contiguous() for name, part in zip(entry.theirs, parts, strict=True)}
+
+
+def to_ours(entry: Entry, tensors: Mapping[str, Tensor], order: Tensor) -> Tensor:
+    """Our tensor of one entry."""
+    whole = torch.cat([tensors[name].float() for name in entry.theirs])
+    return ordered(whole, entry, order.argsort())
+
+
+def ordered(tensor: Tensor, entry: Entry, order: Tensor) -> Tensor:
+    """A tensor with its dimensions of the residual stream in another order."""
+    if entry.rows:
+        tensor = tensor.index_select(0, order)
+    return tensor.index_select(1, order) if entry.columns else tensor

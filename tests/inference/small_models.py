@@ -1,0 +1,28 @@
+"""Model folders of untrained Transformers, small enough to be searched in milliseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from laws.subjects import build_model, choice_of
+from saccade.checkpoint import ModelFolder, save_model_folder, vocabulary_sizes
+from saccade.data.config import DataConfig
+from saccade.data.files import Pair
+from saccade.data.tokenizer_pair import train_tokenizers
+
+TEXTS = ["ab cd", "", "ef", "ab ab cd ef gh", "gh", "cd ef ab", "  ", "ef gh", "kl mn op", "abcdefgh", "p o n m l k"]
+
+PAIRS = [Pair("ab cd ef gh ij kl mn op", "AB CD EF GH IJ KL MN OP"), Pair("gh ab", "GH AB")] * 3
+
+
+def save_model(
+    path: Path, changes: dict[str, Any] | None = None, *, family: str = "transformer", joint: bool = True, seed: int = 0
+) -> Path:
+    """Write a model folder; its outputs are long enough to hit the maximum length now and then."""
+    tokenizers = train_tokenizers(PAIRS, DataConfig(tokenizer="char", joint=joint))
+    subject = (family, changes or {})
+    model = build_model(subject, vocabulary_sizes(tokenizers), seed)
+    decoding = {"beam": 3, "max_length_factor": 1.5, "max_length_offset": 4}
+    save_model_folder(path, ModelFolder(model, choice_of(subject), tokenizers, decoding))
+    return path

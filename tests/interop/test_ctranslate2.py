@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from inference.small_models import TEXTS, save_model
+from saccade.checkpoint import load_model_folder
+from saccade.errors import SaccadeError
+from saccade.inference.translator import load
+from saccade.interop import ctranslate2 as interop
+from saccade.models.registry import load_family, presets
+
+VARIANTS = [
+    {},
+    {"norm": "pre"},
+    {"tie_output": False},
+    {"norm": "pre", "tie_output": False},
+    {"positions": "learned", "max_positions": 40},
+    {"positions": "none", "norm": "pre"},
+    {"encoder_layers": 1, "decoder_layers": 3, "width": 24, "heads": 3},
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_greedy_search_gives_the_same_tokens_and_log_probabilities(tmp_path, changes, joint):
+    folder = save_model(tmp_path / "model", changes, joint=joint)
+    torch_engine, fast = (load(folder, "cpu", engine=name) for name in ("torch", "ctranslate2"))
+    settings = torch_engine.settings({"beam": 1})
+    for expected, found in zip(torch_engine.stream(TEXTS, settings), fast.stream(TEXTS, settings), strict=True):
+        [one], [other] = expected.candidates, found.candidates
+        assert other.tokens == one.tokens
+        assert other.token_log_probabilities == pytest.approx(one.token_log_probabilities, abs=1e-4)
+        assert other.score == pytest.approx(one.score, abs=1e-4)
+
+
+def test_every_row_of_the_vocabulary_is_kept(tmp_path):
+    folder = load_model_folder(save_model(tmp_path / "model", joint=False))
+    (tmp_path / "out").mkdir()
+    interop.save_ctranslate2(tmp_path / "out", folder.model, folder.choice.config, folder.tokenizers)
+    for side, tokenizer in zip(("source", "target"), folder.tokenizers, strict=True):
+        names = json.loads((tmp_path / "out" / f"{side}_vocabulary.json").read_text(encoding="utf-8"))
+        assert names == tokenizer.pieces(range(tokenizer.size))
+    runtime = interop.import_runtime().Translator(str(tmp_path / "out"))
+    [result] = runtime.translate_batch([["a", "b", "</s>"]], beam_size=1, max_decoding_length=5)
+    expected = load(tmp_path / "model", "cpu", engine="torch").translate("ab", beam=1, max_length=5, allow_unknown=True)
+    assert "".join(result.hypotheses[0]) == expected
+
+
+def test_all_other_families_and_some_variants_are_not_expressible(tmp_path):
+    reasons = {name: interop.expressible(choice.config) for name, choice in presets().items()}
+    assert {name for name, reason in reasons.items() if reason is None} == {
+        name
+        for name in load_family("transformer").presets
+        if name not in ("transformer-local-tiny", "transformer-moe-tiny")
+    }
+    for changes, said in (
+        ({"radius": 2}, "radius"),
+        ({"experts": 4}, "experts"),
+        ({"position_use": "concatenate", "position_width": 4}, "beside the embedding"),
+    ):
+        folder = load_model_folder(save_model(tmp_path / "model", changes))
+        with pytest.raises(SaccadeError, match=said):
+            interop.save_ctranslate2(Path(tmp_path), folder.model, folder.choice.config)
