@@ -67,7 +67,7 @@ def main() -> None:
     loop = Loop(
         model,
         Likelihood(0.1),
-        make_optimizer(model.parameters(), TrainingConfig()),
+        make_optimizer(model, TrainingConfig()),
         Order(corpus(options.vocabulary), batch_tokens=options.batch_tokens, seed=1),
         symbols=Symbols(),
         rate=lambda step: 1e-4,

@@ -80,7 +80,7 @@ def main() -> None:
     loop = Loop(
         model,
         objective,
-        make_optimizer(model.parameters(), TrainingConfig()),
+        make_optimizer(model, TrainingConfig()),
         order,
         symbols=tokenizers.target.symbols,
         rate=lambda step: 1e-4,

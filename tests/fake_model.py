@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, select
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, select
 from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
@@ -84,6 +84,9 @@ class FakeModel:
 
     def logits(self, outputs: Tensor) -> Tensor:
         return (outputs @ self.output_table.T + self.output_bias).to(self.dtype)
+
+    def output_product(self, outputs: Tensor) -> Product:
+        return Product(outputs, self.output_table, self.output_bias)
 
     def attention(self, outputs: Tensor, memory: Memory) -> tuple[Attention, ...]:
         """Two cross-attention layers of two heads over the source, the last one first, and a self-attention."""

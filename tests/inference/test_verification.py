@@ -31,6 +31,7 @@ from saccade.inference.verification import (
     verify,
 )
 from saccade.interface import Source, Step, select
+from saccade.kernels import without_kernels
 from saccade.layers import attention
 from saccade.models.transformer import Transformer
 
@@ -71,7 +72,14 @@ def test_a_sound_model_keeps_all(changes, decoding):
         assert each.to_json() == dataclasses.asdict(each)
 
 
-def test_a_cache_that_forgets(monkeypatch):
+@pytest.fixture
+def torch_alone():
+    """Steps with the caches of torch's own operations, which these tests spoil."""
+    with without_kernels():
+        yield
+
+
+def test_a_cache_that_forgets(monkeypatch, torch_alone):
     """The first token fades from the keys and values of every layer."""
     sound = Transformer.step
 
@@ -85,7 +93,7 @@ def test_a_cache_that_forgets(monkeypatch):
     assert broken(make_folder()) == ["cached = uncached", "scorer = search"]
 
 
-def test_a_state_that_is_not_reordered(monkeypatch):
+def test_a_state_that_is_not_reordered(monkeypatch, torch_alone):
     """Something stays on the module between calls, so a search that drops or moves rows mixes sentences up."""
     start, sound = Transformer.start, Transformer.step
 
@@ -125,7 +133,7 @@ def test_an_explicit_path_with_another_scale(monkeypatch):
     assert broken(make_folder()) == ["explicit = fused"]
 
 
-def test_recorded_steps_with_another_scale(monkeypatch):
+def test_recorded_steps_with_another_scale(monkeypatch, torch_alone):
     """Only where one place attends, which `decode` never does alone."""
     sound = attention.masked_softmax
 

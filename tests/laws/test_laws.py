@@ -142,7 +142,7 @@ def test_5_every_parameter_gets_a_gradient_and_moves(subject, sizes):
     model = build_model(subject, sizes).train()
     batch = make_batch([9, 9, 8, 9], [9, 8, 9, 9], sizes)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimizer = make_optimizer(model.parameters(), TrainingConfig())
+    optimizer = make_optimizer(model, TrainingConfig())
     loss = accumulate(model, Likelihood(0.1), [batch], keys=[1])
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -190,7 +190,8 @@ def test_6_a_saved_model_is_the_same_model(subject, tmp_path):
 
 
 def test_7_the_explicit_path_is_the_fast_path(model, batch):
-    assert_close(logits_of(model, batch, record=True), logits_of(model, batch), **CLOSE)
+    real = batch.target_mask  # what stands at a padded place means nothing
+    assert_close(logits_of(model, batch, record=True)[real], logits_of(model, batch)[real], **CLOSE)
 
 
 def test_7_attention_rows_sum_to_one_and_are_zero_where_masked(model, batch):
@@ -238,7 +239,7 @@ def test_9_it_overfits_a_copy_task(subject):
     model = build_model(subject).train()
     batch = make_batch([5, 4, 5, 3], [5, 4, 5, 3])
     batch = dataclasses.replace(batch, source=Source(batch.target, batch.target_mask))
-    optimizer = make_optimizer(model.parameters(), TrainingConfig())
+    optimizer = make_optimizer(model, TrainingConfig())
     optimizer.param_groups[0]["lr"] = 1e-2
     for step in range(150):
         optimizer.zero_grad(set_to_none=True)

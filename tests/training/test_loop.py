@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch, take
+from saccade import side_by_side
 from saccade.data.corpus import Corpus, corpus_of_arrays
 from saccade.data.order import Order, Place
 from saccade.symbols import Symbols
@@ -36,7 +37,7 @@ def make_loop(corpus: Corpus, *, dropout: float = 0.1, progress: Progress | None
     return Loop(
         model,
         Likelihood(0.1),
-        make_optimizer(model.parameters(), TrainingConfig()),
+        make_optimizer(model, TrainingConfig()),
         Order(corpus, batch_tokens=64, seed=7),
         symbols=Symbols(),
         rate=lambda step: 1e-3,
@@ -123,10 +124,59 @@ def test_random_keys_differ_from_place_to_place():
     assert all(0 <= key < 2**63 for key in keys)
 
 
+@pytest.fixture
+def two_threads(monkeypatch):
+    """A batch of any size is computed in two parts."""
+    monkeypatch.setattr(side_by_side, "LEAST", 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    "kind", [("transformer", {}), ("transformer", {"norm": "pre"}), ("bahdanau", {}), ("convs2s", {})]
+)
+def test_parts_of_a_batch_side_by_side_are_the_whole(two_threads, kind):
+    """Loss and gradients do not depend on how many threads share a batch."""
+    batch = make_batch([7, 4, 1, 5, 3], [6, 3, 5, 1, 2])
+    results = []
+    for threads in (2, 1):
+        torch.set_num_threads(threads)
+        model = build_model(kind)
+        found = accumulate(model, Likelihood(0.1), [batch], keys=[1])
+        results.append((found.total, found.count, found.metrics["nll"], [p.grad for p in model.parameters()]))
+    assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+
+
+def test_parts_of_a_batch_draw_random_numbers_of_their_own(two_threads):
+    """Whichever thread comes first: the same key gives the same bits, another key others."""
+    batch, model = make_batch([7, 4, 1, 5, 3], [6, 3, 5, 1, 2]), build_model(("transformer", {"dropout": 0.3})).train()
+    found = [accumulate(model, Likelihood(), [batch], keys=[key]).total for key in [5, *[4] * 8]]
+    assert len(set(found[1:])) == 1
+    assert found[0] != found[1]
+
+
+def test_an_objective_that_needs_the_whole_batch_gets_it(two_threads):
+    class Whole(Likelihood):
+        def __init__(self):
+            super().__init__()
+            self.separable, self.sizes = False, []
+
+        def loss(self, model, batch):
+            self.sizes.append(len(batch.indices))
+            return super().loss(model, batch)
+
+    objective = Whole()
+    accumulate(build_model(("transformer", {})), objective, [make_batch([7, 4, 1], [6, 3, 5])], keys=[1])
+    assert objective.sizes == [3]
+
+
 class Explodes:
     """An objective whose loss is not finite on one example."""
 
     metrics = ("nll",)
+    separable = True
 
     def loss(self, model, batch):
         found = Likelihood().loss(model, batch)

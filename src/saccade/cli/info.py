@@ -51,6 +51,7 @@ def model_facts(folder: Path) -> dict[str, Any]:
     decoding = build(DecodingConfig, loaded.generation, where=str(folder / GENERATION))
     sizes = vocabulary_sizes(loaded.tokenizers)
     source, target = loaded.tokenizers
+    files = [path for path in folder.iterdir() if path.is_file()]  # an export for another engine is a folder
     return {
         "folder": str(folder),
         "family": loaded.choice.family,
@@ -64,8 +65,8 @@ def model_facts(folder: Path) -> dict[str, Any]:
         "settings": loaded.choice.config.model_dump(mode="json"),
         "decoding": decoding.model_dump(mode="json"),
         "verification": {
-            "files": len(list(folder.iterdir())) - 1,
-            "megabytes": sum(file.stat().st_size for file in folder.iterdir()) / 1e6,
+            "files": len(files) - 1,
+            "megabytes": sum(file.stat().st_size for file in files) / 1e6,
             "seconds": verified - began,
             "loading_seconds": loading,  # large files are verified meanwhile
         },

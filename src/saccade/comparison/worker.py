@@ -146,7 +146,7 @@ def train_run(job: Job) -> int:
         write_result(output, result)
     else:
         prepare_machine(config.training)
-    translator = load(directory.path, config.training.device)
+    translator = load(directory.path, config.training.device, engine="torch")
     translated = translate(job.request, result, translator)
     draw(job, translator)
     write_result(output, translated)
@@ -205,7 +205,7 @@ def align_run(job: Job) -> int:
     """Draw the sentence of the comparison with a model that is done; returns the exit code."""
     _, config = planned(job)
     prepare_machine(config.training)
-    draw(job, load(run_path(Path(job.output), job.entry.name), config.training.device))
+    draw(job, load(run_path(Path(job.output), job.entry.name), config.training.device, engine="torch"))
     return 0
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.data.corpus import Corpus, Ids
-from saccade.interface import Source
+from saccade.interface import Source, select
 from saccade.symbols import Symbols
 
 Indices = NDArray[np.int64]
@@ -36,6 +36,21 @@ class Batch:
             prefix=self.prefix.to(device),
             target=self.target.to(device),
             target_mask=self.target_mask.to(device),
+        )
+
+    def split(self, parts: int) -> list[Batch]:
+        """In so many parts at most, each with every so manieth example: they are alike in length and number."""
+        examples = torch.arange(len(self.indices), device=self.target.device)
+        return [self.take(examples[part::parts]) for part in range(min(parts, len(examples)))]
+
+    def take(self, rows: Tensor) -> Batch:
+        """Some of the examples."""
+        return Batch(
+            source=select(self.source, rows),
+            prefix=self.prefix.index_select(0, rows),
+            target=self.target.index_select(0, rows),
+            target_mask=self.target_mask.index_select(0, rows),
+            indices=tuple(self.indices[row] for row in rows.tolist()),
         )
 
     @property

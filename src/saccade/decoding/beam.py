@@ -19,16 +19,15 @@ import torch
 from torch import Tensor
 
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.constraints import Constraints, allow
+from saccade.decoding.constraints import Constraints, allow, never_written
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis, ranked
+from saccade.decoding.largest import largest, most_probable
 from saccade.decoding.penalties import coverage_penalty, length_penalty
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decodes, Memory, Step, reorder, select
 from saccade.symbols import Symbols
 
 ROWS = 512  # whose logits are made at once on the CPU: few enough for its cache
-LAYERS = 8  # a row of probabilities is folded into so many layers to find its largest,
-FOLDED = 8  # if that leaves at least this many times as many columns as are wanted
 
 
 class Live(NamedTuple):
@@ -175,28 +174,11 @@ def continuations(
 
     All 2K of a sentence may come from one row, and no more than that can: 2K of each row are enough.
     """
+    count = min(2 * config.beam, logits.size(1))
+    if position >= prefixes.size(1):
+        return most_probable(logits, count, never_written(position, config, symbols))
     log_probabilities = logits.log_softmax(dim=-1, dtype=torch.float32)
-    log_probabilities = allow(log_probabilities, position, prefixes, config, symbols)
-    return most_probable(log_probabilities, min(2 * config.beam, log_probabilities.size(1)))
-
-
-def most_probable(log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Values and places of the `count` largest of each row of (A, V), falling.
-
-    The largest entries are in the columns whose maxima are largest, when a row is folded into a few layers: a maximum
-    is cheap, and then a fraction of the row is left to sort. Twice as fast as to look at the whole row.
-    """
-    rows, vocabulary = log_probabilities.shape
-    columns = vocabulary // LAYERS
-    if columns < FOLDED * count:
-        return log_probabilities.topk(count)
-    folded = log_probabilities[:, : LAYERS * columns].view(rows, LAYERS, columns)
-    best = folded.amax(1).topk(count, sorted=False).indices  # (A, count)
-    layers = torch.arange(LAYERS, device=best.device)[:, None] * columns
-    rest = torch.arange(LAYERS * columns, vocabulary, device=best.device).expand(rows, -1)
-    places = torch.cat([(best[:, None] + layers).flatten(1), rest], dim=1)  # (A, LAYERS·count + a few)
-    found = log_probabilities.gather(1, places).topk(count)
-    return found.values, places.gather(1, found.indices)
+    return largest(allow(log_probabilities, position, prefixes, config, symbols), count)
 
 
 def ending(candidates: Candidates, symbols: Symbols) -> Candidates:

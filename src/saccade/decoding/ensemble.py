@@ -108,6 +108,9 @@ class Ensemble:
         assert total is not None
         return total if self.mean == "arithmetic" else total.log_softmax(dim=-1)
 
+    def output_product(self, outputs: Tensor) -> None:
+        """A mean of probabilities is no product."""
+
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """Those of all members."""
         for member in self.members:

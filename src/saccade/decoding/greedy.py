@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints
 from saccade.decoding.hypothesis import Hypothesis
@@ -16,9 +14,4 @@ def greedy_search(
     model: Decodes, memory: Memory, constraints: Constraints, config: DecodingConfig, symbols: Symbols
 ) -> list[list[Hypothesis]]:
     """For each row its one greedy hypothesis."""
-    return [[best] for best in roll_out(model, memory, constraints, config, symbols, most_probable)]
-
-
-def most_probable(log_probabilities: Tensor, row: Tensor, position: int) -> Tensor:
-    """The argmax of each row: (N, V) to (N,)."""
-    return log_probabilities.max(dim=1).indices
+    return [[best] for best in roll_out(model, memory, constraints, config, symbols)]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.constraints import Constraints, allow
+from saccade.decoding.constraints import Constraints, allow, never_written
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
+from saccade.decoding.largest import most_probable
 from saccade.decoding.penalties import length_penalty
 from saccade.interface import Decodes, Memory, select
 from saccade.symbols import Symbols
@@ -39,17 +40,19 @@ class Written(NamedTuple):
 
 
 def roll_out(
-    model: Decodes, memory: Memory, constraints: Constraints, config: DecodingConfig, symbols: Symbols, choose: Choose
+    model: Decodes,
+    memory: Memory,
+    constraints: Constraints,
+    config: DecodingConfig,
+    symbols: Symbols,
+    choose: Choose | None = None,
 ) -> list[Hypothesis]:
-    """One hypothesis for each row of the memory, in its order."""
+    """One hypothesis for each row of the memory, in its order; by default of the most probable tokens."""
     running = begin(model, memory, constraints, symbols)
     written = blank(constraints)
     for position in range(written.tokens.size(1)):
         output, state, _ = model.step(running.token, running.state, running.memory)
-        log_probabilities = model.logits(output).log_softmax(dim=-1, dtype=torch.float32)  # (N, V)
-        log_probabilities = allow(log_probabilities, position, running.constraints.prefixes, config, symbols)
-        token = choose(log_probabilities, running.row, position)  # (N,)
-        log_probability = log_probabilities.gather(1, token[:, None]).squeeze(1)  # (N,)
+        token, log_probability = next_tokens(model.logits(output), running, position, config, symbols, choose)
         write(written, running.row, position, token, log_probability)
         stays = (token != symbols.end) & (running.constraints.limits > position + 1) & log_probability.isfinite()
         kept = stays.nonzero().squeeze(1)
@@ -59,6 +62,20 @@ def roll_out(
         if len(kept) < len(stays):
             running = select(running, kept)
     return hypotheses(written, config, symbols)
+
+
+def next_tokens(
+    logits: Tensor, running: Running, position: int, config: DecodingConfig, symbols: Symbols, choose: Choose | None
+) -> tuple[Tensor, Tensor]:
+    """What each row (N,) writes, and the log-probability of it, from its logits (N, V)."""
+    prefixes = running.constraints.prefixes
+    if choose is None and position >= prefixes.size(1):
+        values, tokens = most_probable(logits, 1, never_written(position, config, symbols))
+        return tokens.squeeze(1), values.squeeze(1)
+    log_probabilities = logits.log_softmax(dim=-1, dtype=torch.float32)
+    log_probabilities = allow(log_probabilities, position, prefixes, config, symbols)
+    token = choose(log_probabilities, running.row, position) if choose else log_probabilities.max(dim=1).indices
+    return token, log_probabilities.gather(1, token[:, None]).squeeze(1)
 
 
 def begin(model: Decodes, memory: Memory, constraints: Constraints, symbols: Symbols) -> Running:

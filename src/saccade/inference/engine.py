@@ -14,8 +14,8 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import search
 from saccade.inference.batching import Reading, length_batches, longest, source_from
-from saccade.inference.side_by_side import side_by_side, workers_for
 from saccade.interface import Translates
+from saccade.side_by_side import side_by_side, workers_for
 from saccade.symbols import Symbols
 
 EngineName = Literal["auto", "torch", "ctranslate2"]

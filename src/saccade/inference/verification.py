@@ -200,7 +200,7 @@ def reported_difference(
         total = scores.log_probability[number : number + 1].cpu()
         largest = max(largest, difference(torch.tensor(output.token_log_probabilities), scored))
         # A sum of n terms may be n times as far off.
-        largest = max(largest, difference(torch.tensor([output.log_probability]), total) / len(scored))
+        largest = max(largest, difference(torch.tensor([output.log_probability]), total) / max(1, len(scored)))
     return largest
 
 

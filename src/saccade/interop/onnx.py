@@ -33,6 +33,7 @@ from saccade.interface import Memory, Source, VocabularySizes
 from saccade.interop.huggingface_tokenizer import save_tokenizer
 from saccade.interop.leaves import Leaf, leaves, with_leaves
 from saccade.interop.traceable import LONGEST, lengths_recorded, traceable
+from saccade.kernels import without_kernels
 from saccade.layers.masks import padding_mask
 from saccade.symbols import Symbols
 
@@ -141,7 +142,7 @@ class Graphs:
         others = [self.example_of(each) for each in OTHERS]
         self.names = [leaf.name for leaf in self.example.parts]
         self.carried = [leaf.name for leaf in carried(self.example.nesting[1])]
-        with quiet(), torch.no_grad(), lengths_recorded(model):
+        with quiet(), without_kernels(), torch.no_grad(), lengths_recorded(model):
             encoder = traced(EncoderGraph(model), (self.example.source, self.example.mask))
             everything = DecoderGraph(model, self.example.nesting, [True] * len(self.names))
             tensors = tuple(leaf.tensor for leaf in self.example.parts)
@@ -163,7 +164,7 @@ class Graphs:
             ~mask, Symbols.pad
         )
         token = torch.full((len(sizes.lengths),), Symbols.begin)
-        with torch.no_grad():
+        with torch.no_grad(), without_kernels():
             memory = self.model.encode(Source(source, mask))
             state = self.model.start(memory)
             for _ in range(sizes.steps):
@@ -175,7 +176,7 @@ class Graphs:
     def check(self, encoder: Any, decoder: Any, plain: DecoderGraph, example: Example) -> None:
         """Refuse traces that give something else than the model on an example of other sizes."""
         tensors = [leaf.tensor for leaf in example.parts]
-        with torch.no_grad():
+        with torch.no_grad(), without_kernels():
             plain.example = example.nesting
             expected = plain(example.token, *tensors)
             encoded = EncoderGraph(self.model)(example.source, example.mask)
@@ -205,7 +206,7 @@ class Graphs:
         }
         decoder = DecoderGraph(self.model, self.example.nesting, self.read)
         tensors = [self.example.parts[place].tensor for place in read]
-        with quiet(), torch.no_grad(), lengths_recorded(self.model):
+        with quiet(), without_kernels(), torch.no_grad(), lengths_recorded(self.model):
             try:
                 write_graph(
                     folder / ENCODER,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from saccade.layers.dropout import dropout as drop
 from saccade.layers.masks import causal_mask
 
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -83,11 +84,12 @@ def attend(
     if causal and (record or mask is not None or score is not scaled_dot_scores or not square):
         triangle = causal_mask(query.size(-2), key.size(-2), query.device)
         mask, causal = (triangle if mask is None else mask & triangle), False
-    if score is scaled_dot_scores and not record:
+    fused = score is scaled_dot_scores and not record
+    if fused and not (dropout and query.device.type == "cpu"):  # with dropout there is no fused kernel on the CPU
         context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
         return Attended(context, None)
     weights = masked_softmax(score(query, key), mask)
-    return Attended(weighted_sum(F.dropout(weights, dropout), value), weights)
+    return Attended(weighted_sum(drop(weights, dropout, training=True), value), weights)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import VocabularySizes
+from saccade.interface import Product, VocabularySizes
 from saccade.layers.dropout import dropout
 from saccade.layers.positions import PositionKind, make_positions
 
@@ -71,3 +71,7 @@ class OutputLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) to (…, V)."""
         return F.linear(self.projection(x), self.table)
+
+    def product(self, x: Tensor) -> Product:
+        """(…, D) up to the last product."""
+        return Product(self.projection(x), self.table, None)

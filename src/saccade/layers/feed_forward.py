@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from saccade.layers.packed import BiasRelu, row_product
+
 
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W1 + b1) W2 + b2 (Vaswani et al. 2017, eq. 2)."""
@@ -20,3 +22,8 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (..., D)."""
         return self.contract(F.relu(self.expand(x)))  # type: ignore[no-any-return]
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Of a packed batch (N, D), without the last bias."""
+        inner = BiasRelu.apply(row_product(x, self.expand), self.expand.bias)  # type: ignore[no-untyped-call]
+        return row_product(inner, self.contract)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.interface import Auxiliary
+from saccade.layers.chance import normal_like
 
 TILE = 32
 """Rows of one product in evaluation."""
@@ -118,7 +119,7 @@ class MixtureOfExperts(nn.Module):
             scores = F.linear(wide, self.router.to(wide.dtype))
             if self.noise is None or not self.training:
                 return scores
-            return scores + torch.randn_like(scores) * F.softplus(F.linear(wide, self.noise.to(wide.dtype)))
+            return scores + normal_like(scores) * F.softplus(F.linear(wide, self.noise.to(wide.dtype)))
 
     def gates(self, scores: Tensor, best: Tensor) -> Tensor:
         """The softmax over the k best scores (eq. 3 and 5), (B·T, k).

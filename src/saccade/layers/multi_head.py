@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from saccade.layers.attention import Attended, attend, merge_heads, split_heads
+from saccade.layers.packed import CrossAttend, Packed, SelfAttend, row_product
+from saccade.layers.stepping import MemoryRows, Past, attend_memory, attend_past
 
 
 class KeysValues(NamedTuple):
@@ -51,6 +53,17 @@ class SelfAttention(nn.Module):
         seen = None if mask is None else mask[:, None, None]  # (B, 1, 1, T)
         attended = attend(query, key, value, seen, causal=causal, dropout=self.active_dropout(), record=record)
         return Attended(self.output(merge_heads(attended.context)), attended.weights)
+
+    def rows(self, x: Tensor, places: Packed, *, causal: bool = False) -> Tensor:
+        """Of a packed batch (N, D), without the last bias."""
+        projected = row_product(x, self.query_key_value)  # (N, 3D)
+        context = SelfAttend.apply(projected, self.query_key_value.bias, places.starts, self.heads, causal)  # type: ignore[no-untyped-call]
+        return row_product(context, self.output)
+
+    def step_rows(self, x: Tensor, past: Past, record: bool) -> tuple[Attended, Past]:
+        """One new place x (N, D), without the last bias."""
+        attended, past = attend_past(self.query_key_value, x, past, self.heads, record)
+        return Attended(row_product(attended.context, self.output), attended.weights), past
 
     def step(self, x: Tensor, past: KeysValues, *, record: bool = False) -> tuple[Attended, KeysValues]:
         """One new place x (B, 1, D) that sees all of `past` and itself."""
@@ -96,3 +109,15 @@ class CrossAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         attended = attend(query, memory.keys, memory.values, mask, dropout=dropout, record=record)
         return Attended(self.output(merge_heads(attended.context)), attended.weights)
+
+    def rows(self, x: Tensor, places: Packed, memory: Tensor, memory_places: Packed) -> Tensor:
+        """Of a packed batch (N, D) to a packed memory (M, D), without the last bias."""
+        query, both = row_product(x, self.query), row_product(memory, self.key_value)  # (N, D), (M, 2D)
+        parts = (query, self.query.bias, both, self.key_value.bias)
+        context = CrossAttend.apply(*parts, places.starts, memory_places.starts, self.heads)  # type: ignore[no-untyped-call]
+        return row_product(context, self.output)
+
+    def step_rows(self, x: Tensor, memory: MemoryRows, mask: Tensor, record: bool) -> Attended:
+        """One new place x (N, D) of each hypothesis, mask (B, S), without the last bias."""
+        attended = attend_memory(self.query, self.key_value, x, memory, mask, self.heads, record)
+        return Attended(row_product(attended.context, self.output), attended.weights)

@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from saccade.layers.dropout import dropout
+from saccade.layers.packed import ResidualNorm, Rows
 
 NormPlace = Literal["post", "pre"]
 
@@ -28,3 +29,15 @@ class Residual(nn.Module):
         """The sum of the input and what the sublayer made of it."""
         total = x + dropout(sublayer, self.probability, self.training)
         return total if self.pre else self.norm(total)
+
+    def rows(self, rows: Rows, sublayer: Tensor, bias: Tensor, following: nn.Module) -> Rows:
+        """`after` of a packed batch and, with the norm before the sublayer, the `before` of the sublayer that follows.
+
+        The sublayer ended in a product, whose bias is added here.
+        """
+        probability = self.probability if self.training else 0.0
+        norm = following if self.pre else self.norm
+        total, normal = ResidualNorm.apply(  # type: ignore[no-untyped-call]
+            rows.x, sublayer, bias, probability, norm.weight, norm.bias, norm.eps
+        )
+        return Rows(total if self.pre else normal, normal)

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
 from saccade.layers.dropout import dropout
@@ -122,6 +122,10 @@ class Bahdanau(nn.Module):
     def logits(self, outputs: Tensor) -> Tensor:
         """W_o t_i: (…, l) to (…, V)."""
         return self.output(outputs)  # type: ignore[no-any-return]
+
+    def output_product(self, outputs: Tensor) -> Product:
+        """The output layer up to its product."""
+        return self.output.product(outputs)
 
 
 FAMILY = Family(

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Decoded, Memory, Source, Step, VocabularySizes
+from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
 from saccade.layers.convolution import Convolution, Projection, Recent
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
@@ -189,6 +189,10 @@ class ByteNet(nn.Module):
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., D) to (..., V)."""
         return self.output(outputs)  # type: ignore[no-any-return]
+
+    def output_product(self, outputs: Tensor) -> Product:
+        """The output layer up to its product."""
+        return self.output.product(outputs)
 
     def decoder_blocks(self) -> list[Block]:
         """The decoder's blocks with their type, which a module list forgets."""

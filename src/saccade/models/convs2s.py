@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, Decoded, Memory, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, Product, Source, Step, VocabularySizes
 from saccade.layers.attention import apart, attend, dot_scores, side_by_side
 from saccade.layers.convolution import Convolution, Projection, Recent
 from saccade.layers.dropout import dropout
@@ -234,6 +234,10 @@ class ConvS2S(nn.Module):
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., E) to (..., V)."""
         return F.linear(outputs, self.output_table, self.output_bias)
+
+    def output_product(self, outputs: Tensor) -> Product:
+        """The output layer up to its product."""
+        return Product(outputs, self.output_table, self.output_bias)
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """The decoder's layers with their type, which a module list forgets."""

@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
 from saccade.layers.dropout import dropout
@@ -209,6 +209,10 @@ class DeepAtt(nn.Module):
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., E) to (..., V)."""
         return self.output(outputs)  # type: ignore[no-any-return]
+
+    def output_product(self, outputs: Tensor) -> Product:
+        """The output layer up to its product."""
+        return self.output.product(outputs)
 
 
 FAMILY = Family(

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
 from saccade.layers.dropout import dropout
@@ -158,6 +158,10 @@ class Gnmt(nn.Module):
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., D) to (..., V): the softmax reads the highest layer."""
         return self.output(outputs)  # type: ignore[no-any-return]
+
+    def output_product(self, outputs: Tensor) -> Product:
+        """The output layer up to its product."""
+        return self.output.product(outputs)
 
 
 # The length penalty of section 7. Its coverage penalty is for beams only and stands in recipes/gnmt.yaml, where it does

@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.attention import additive_scores, masked_softmax, side_by_side, weighted_sum
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
@@ -270,6 +270,10 @@ class Lstmn(nn.Module):
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., E) to (..., V)."""
         return self.output(outputs)  # type: ignore[no-any-return]
+
+    def output_product(self, outputs: Tensor) -> Product:
+        """The output layer up to its product."""
+        return self.output.product(outputs)
 
 
 def up_to_its_own(weights: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.attention import additive_scores, apart, dot_scores, masked_softmax, side_by_side, weighted_sum
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
@@ -183,6 +183,10 @@ class Luong(nn.Module):
     def logits(self, outputs: Tensor) -> Tensor:
         """(…, D) to (…, V)."""
         return self.output(outputs)  # type: ignore[no-any-return]
+
+    def output_product(self, outputs: Tensor) -> Product:
+        """The output layer up to its product."""
+        return self.output.product(outputs)
 
 
 class PredictedWindow(nn.Module):

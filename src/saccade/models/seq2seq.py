@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Decoded, Memory, Source, Step, VocabularySizes
+from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import CellKind, Recurrent, RecurrentState, reverse
@@ -138,6 +138,10 @@ class Seq2Seq(nn.Module):
     def logits(self, outputs: Tensor) -> Tensor:
         """(…, D) to (…, V)."""
         return self.output(outputs)  # type: ignore[no-any-return]
+
+    def output_product(self, outputs: Tensor) -> Product:
+        """The output layer up to its product."""
+        return self.output.product(outputs)
 
 
 FAMILY = Family(

@@ -33,7 +33,7 @@ def make_loop(
     return Loop(
         model,
         objective,
-        make_optimizer(model.parameters(), training),
+        make_optimizer(model, training),
         order,
         symbols=symbols,
         rate=rate,

@@ -83,6 +83,10 @@ class TrainingConfig(Config):
     """Updates over which the rate rises linearly to its peak."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """Share of the probability that the target gives to the whole vocabulary."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Adam, or Muon for the matrices and Adam for the rest."""
+    momentum: float = Field(0.95, ge=0, lt=1)
+    """Muon's momentum."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.98)
     """Adam's two decay rates."""
     epsilon: float = Field(1e-9, gt=0)

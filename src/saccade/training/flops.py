@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from saccade.data.batches import Batch
+from saccade.kernels import without_kernels
 from saccade.training.objectives.objective import Objective
 
 
@@ -62,10 +64,13 @@ COUNTED = {
 def flops_of_batch(model: nn.Module, objective: Objective, batch: Batch) -> int:
     """Operations of one forward and backward pass, counted from the matrix products that run (a product-sum is two).
 
-    The attention and, on a GPU, recurrent layers run on their explicit kernels for the count: the fused ones hide their
-    products from it.
+    The attention and, on a GPU, recurrent layers run on their explicit kernels for the count: the fused ones, and ours,
+    hide their products from it.
     """
-    with Operations() as operations, sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
+    explicit = sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False), without_kernels()
+    with contextlib.ExitStack() as stack, Operations() as operations:
+        for choice in explicit:
+            stack.enter_context(choice)
         objective.loss(model, batch).total.backward()  # type: ignore[no-untyped-call]
     for parameter in model.parameters():
         parameter.grad = None

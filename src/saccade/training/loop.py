@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from saccade.data.batches import Batch, collate
 from saccade.data.order import Order, Place
 from saccade.distributed.group import ALONE, Group
 from saccade.errors import SaccadeError
+from saccade.layers.chance import own_generator
+from saccade.side_by_side import side_by_side, workers_for
 from saccade.symbols import Symbols
 from saccade.training.objectives.objective import Objective
 from saccade.training.optimizer import scale_and_clip
@@ -91,19 +93,19 @@ def accumulate(
     total, count = 0.0, 0.0
     fault: NotFiniteError | None = None
     metrics = dict.fromkeys(objective.metrics, 0.0)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for batch, key in list(zip(batches, keys, strict=True))[group.rank :: group.size]:
         torch.manual_seed(key)
-        with autocast():
-            loss = objective.loss(model, batch)
-        value = float(loss.total.detach())
-        if not math.isfinite(value):
-            fault = NotFiniteError(f"the loss is {value}", batch.indices)
+        for part in worth(model, objective, batch, parameters, key, autocast):
+            if not math.isfinite(part.value):
+                fault = fault or NotFiniteError(f"the loss is {part.value}", part.batch.indices)
+            add_gradients(parameters, part.gradients)
+            total += part.value
+            count += part.count
+            for name, value in part.metrics.items():
+                metrics[name] += value
+        if fault:
             break
-        loss.total.backward()  # type: ignore[no-untyped-call]
-        total += value
-        count += loss.count
-        for name, part in loss.metrics.items():
-            metrics[name] += part
     faults, total, count, *sums = group.totals([float(fault is not None), total, count, *metrics.values()])
     if faults:  # all processes stop together, or the others would wait for this one
         raise fault or NotFiniteError("the loss of another process is not finite", ())
@@ -114,6 +116,54 @@ def accumulate(
         group.sum_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
     metrics = dict(zip(metrics, sums, strict=True))
     return StepLoss(total, count, metrics)
+
+
+@dataclass(frozen=True)
+class Worth:
+    """A batch, or a part of one, with its loss and the gradient of that."""
+
+    batch: Batch
+    value: float
+    count: int
+    metrics: Mapping[str, float]
+    gradients: Sequence[Tensor | None]
+
+
+def worth(
+    model: nn.Module,
+    objective: Objective,
+    batch: Batch,
+    parameters: Sequence[nn.Parameter],
+    key: int,
+    autocast: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> list[Worth]:
+    """What a batch is worth; on a CPU in parts, side by side, each with cores and random numbers of its own."""
+
+    def worth_of(part: Batch) -> Worth:
+        with autocast():
+            loss = objective.loss(model, part)
+        value = float(loss.total.detach())
+        wanted = math.isfinite(value)
+        found = torch.autograd.grad(loss.total, parameters, allow_unused=True) if wanted else (None,) * len(parameters)
+        return Worth(part, value, loss.count, loss.metrics, found)
+
+    def part_of(numbered: tuple[int, Batch]) -> Worth:
+        number, part = numbered
+        with own_generator(random_key(key, number)):
+            return worth_of(part)
+
+    workers = workers_for(batch.target.numel(), batch.target.device) if objective.separable else 1
+    parts = batch.split(workers) if workers > 1 else [batch]
+    if len(parts) == 1:
+        return [worth_of(batch)]
+    return side_by_side(part_of, list(enumerate(parts)), workers)
+
+
+def add_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
+    """Add to what `.grad` holds already."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
 
 
 def name_examples(indices: Sequence[int]) -> str:

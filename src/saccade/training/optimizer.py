@@ -1,4 +1,4 @@
-"""Adam, and the step it takes."""
+"""Adam or Muon, and the step they take."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from saccade.training.config import TrainingConfig
+from saccade.training.muon import Muon
 
 
 def expect_optimizer() -> None:
@@ -17,11 +18,26 @@ def expect_optimizer() -> None:
     Thread(target=import_module, args=("torch._dynamo",), daemon=True).start()
 
 
-def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW on the fused kernel; without weight decay it is Adam."""
+def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    """AdamW on the fused kernel, which without weight decay is Adam; or Muon with it."""
+    if config.optimizer == "muon":
+        return Muon(
+            model.named_parameters(),
+            momentum=config.momentum,
+            betas=config.betas,
+            epsilon=config.epsilon,
+            weight_decay=config.weight_decay,
+        )
     return torch.optim.AdamW(
-        list(parameters), lr=0.0, betas=config.betas, eps=config.epsilon, weight_decay=config.weight_decay, fused=True
+        model.parameters(), lr=0.0, betas=config.betas, eps=config.epsilon, weight_decay=config.weight_decay, fused=True
     )
+
+
+def kept_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> tuple[str, ...]:
+    """The names of what an optimizer keeps of a parameter."""
+    if isinstance(optimizer, Muon) and parameter in optimizer.parts:
+        return ("momentum",)
+    return ("step", "exp_avg", "exp_avg_sq")
 
 
 def scale_and_clip(parameters: Iterable[nn.Parameter], count: float, clip_norm: float) -> float:

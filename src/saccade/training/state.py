@@ -17,10 +17,10 @@ from saccade.checkpoint import WEIGHTS, load_tensors, load_weights, save_tensors
 from saccade.errors import SaccadeError
 from saccade.folder import damaged, flush, partial, read_json, recover, verify, whole_folder, write_json
 from saccade.training.loop import Progress
+from saccade.training.optimizer import kept_of
 from saccade.untrusted import shown
 
 OPTIMIZER = "optimizer.safetensors"
-OPTIMIZER_KEYS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of each parameter
 STATE = "state.json"
 DAMAGED = "damaged-"
 
@@ -104,15 +104,16 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, path: 
     tensors = load_tensors(path)
     for full, value in tensors.items():
         name, _, key = full.rpartition("/")
-        if name not in parameters or key not in OPTIMIZER_KEYS:
-            raise damaged(path, f"the optimizer state speaks of {shown(full)}, which this model lacks")
+        kept = kept_of(optimizer, parameters[name]) if name in parameters else ()
+        if key not in kept:
+            raise damaged(path, f"the optimizer state speaks of {shown(full)}, which this model or optimizer lacks")
         parameter = parameters[name]
         expected = torch.Size() if key == "step" else parameter.shape
         if value.shape != expected or value.dtype != torch.float32:
             raise damaged(path, f"the tensor '{full}' is {tuple(value.shape)}, not {tuple(expected)} of float32")
         if not value.isfinite().all():
             raise damaged(path, f"the tensor '{full}' holds values that are infinite or no numbers")
-        if any(f"{name}/{other}" not in tensors for other in OPTIMIZER_KEYS):
+        if any(f"{name}/{other}" not in tensors for other in kept):
             raise damaged(path, f"lacks a part of the optimizer state of '{name}'")
         # The fused kernel keeps its step count on the parameter's device.
         optimizer.state[parameter][key] = value.to(parameter.device)

@@ -85,6 +85,7 @@ class MinimumRisk:
         self.symbols = symbols
         self.draw = draw or draw_samples
         self.metrics: tuple[str, ...] = (*RISK_METRICS, *likelihood.metrics)
+        self.separable = False  # it switches the model to evaluation while it samples
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """The sum over sentences; `reward` is the mean over all that was drawn, `nll` a sentence's."""

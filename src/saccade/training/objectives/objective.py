@@ -24,6 +24,7 @@ class Objective(Protocol):
     """One file each under objectives/."""
 
     metrics: tuple[str, ...]  # the names of the sums that every loss reports
+    separable: bool  # whether the loss of a batch is the sum of the losses of its parts, and threads may share them
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """What this batch is worth to this model."""

@@ -1,0 +1,117 @@
+"""Kernels for the CPU that torch has not: attention without padding, and what surrounds the products, in one pass each.
+
+The C files here are compiled when the package is installed, once for each level of the processor's instructions, if
+there is a C compiler; the best of them for this processor is loaded. Without it `usable` says no and all models take
+torch's own operations, to the same result within the rounding of float32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from ctypes import c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+LEVELS = {"AVX512": ("v4", "v3", "v1"), "AVX2": ("v3", "v1")}
+"""What torch calls the processor's instructions, and the libraries for it, best first."""
+
+
+class Projected(ctypes.Structure):
+    """Rows of queries, keys or values: a column of a wider tensor (N, …), and the bias that is still to be added."""
+
+    _fields_ = (("values", c_void_p), ("bias", c_void_p), ("stride", c_int64))
+
+    @classmethod
+    def of(cls, values: Tensor, bias: Tensor) -> Projected:
+        """`values` (N, D) may be a part of wider rows."""
+        return cls(values.data_ptr(), bias.data_ptr(), values.stride(0))
+
+
+SIGNATURES = {
+    "saccade_dropout": (c_int, c_int64, c_void_p, c_void_p, c_int32, c_uint64),
+    "saccade_residual_norm": (
+        *(c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_int32, c_uint64),
+        *(c_void_p, c_void_p, c_float, c_void_p, c_void_p, c_void_p),
+    ),
+    "saccade_residual_norm_backward": (
+        *(c_int, c_int64, c_int64, *(c_void_p,) * 6, c_int32, c_uint64),
+        *(c_void_p,) * 5,
+    ),
+    "saccade_bias_relu": (c_int, c_int64, c_int64, c_void_p, c_void_p),
+    "saccade_bias_relu_backward": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
+    "saccade_cross_entropy": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_float, c_int, c_void_p, c_void_p),
+    "saccade_largest": (*(c_int, c_int64, c_int64, c_void_p, c_int64, c_void_p), *(c_int64, c_void_p, c_void_p)),
+    "saccade_attend_past": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),
+    "saccade_attend_memory": (c_int, *(c_int64,) * 5, *(c_void_p,) * 8),
+    "saccade_attention": (c_int, *(c_int64,) * 3, c_int, c_void_p, c_void_p, *(Projected,) * 3, c_void_p),
+    "saccade_attention_backward": (
+        *(c_int, c_int64, c_int64, c_int64, c_int, c_void_p, c_void_p),
+        *(*(Projected,) * 3, c_void_p, *(Projected,) * 3),
+    ),
+}
+
+allowed = True
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The best compiled kernels for this processor, if there are any."""
+    return next(filter(None, map(load, found_levels())), None)
+
+
+def found_levels() -> list[str]:
+    """The levels that are compiled and that this processor can run, best first."""
+    possible = LEVELS.get(torch.backends.cpu.get_cpu_capability(), ("v1",))
+    return [level for level in possible if path_of(level) is not None]
+
+
+def path_of(level: str) -> Path | None:
+    """Where the kernels of a level are."""
+    paths = (Path(__file__).with_name(f"native_{level}{suffix}") for suffix in EXTENSION_SUFFIXES)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def load(level: str) -> ctypes.CDLL | None:
+    """The kernels of a level, or None if they do not load here."""
+    try:
+        return declared(ctypes.CDLL(str(path_of(level))))
+    except (OSError, AttributeError):  # built elsewhere, or from an older source
+        return None
+
+
+def declared(found: ctypes.CDLL) -> ctypes.CDLL:
+    """The library with the types of its functions."""
+    for name, types in SIGNATURES.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = types, None
+    return found
+
+
+@contextlib.contextmanager
+def without_kernels() -> Iterator[None]:
+    """Take torch's operations alone: to compare, or to count them."""
+    global allowed
+    before, allowed = allowed, False
+    try:
+        yield
+    finally:
+        allowed = before
+
+
+def usable(x: Tensor) -> bool:
+    """Whether there are kernels for a tensor like this one."""
+    ours = x.device.type == "cpu" and x.dtype == torch.float32 and allowed and library() is not None
+    return ours and not torch.is_autocast_enabled("cpu")
+
+
+def kernel(name: str, *arguments: object) -> None:
+    """Run one on the threads that torch would use; tensors are given by their address and must stay alive."""
+    found = library()
+    assert found is not None, "ask `usable` first"
+    getattr(found, "saccade_" + name)(torch.get_num_threads(), *arguments)

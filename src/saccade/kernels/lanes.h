@@ -1,0 +1,169 @@
+/* What all kernels share: vectors of floats, e^x, threads.
+ *
+ * All tensors are float32, row-major; a row has `width` numbers and rows follow each other without a gap, unless a
+ * stride is given. Work is shared by rows, always in the same way, so that equal calls with an equal number of threads
+ * give equal bits. Sums over rows are made by each thread for its own rows, then over the threads in their order.
+ *
+ * Nothing here knows of Python or torch: `__init__.py` makes the calls. All is compiled once for each level of the
+ * processor's instructions.
+ */
+
+#ifndef SACCADE_LANES_H
+#define SACCADE_LANES_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#define EXPORT __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+#define LANES 16
+#define COUNTING {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#elif defined(__AVX__)
+#define LANES 8
+#define COUNTING {0, 1, 2, 3, 4, 5, 6, 7}
+#else
+#define LANES 4
+#define COUNTING {0, 1, 2, 3}
+#endif
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+typedef float loose_lanes __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int32_t int_lanes __attribute__((vector_size(4 * LANES)));
+typedef uint32_t word_lanes __attribute__((vector_size(4 * LANES)));
+
+/* Not worth waking a second thread for fewer numbers. */
+#define ALONE_BELOW 16384
+
+INLINE lanes load(const float *from) { return *(const loose_lanes *)from; }
+INLINE void store(float *to, lanes values) { *(loose_lanes *)to = values; }
+INLINE lanes all(float value) { return value - (lanes){0}; }
+INLINE lanes chosen(int_lanes mask, lanes yes, lanes no)
+{
+    return (lanes)(((int_lanes)yes & mask) | ((int_lanes)no & ~mask));
+}
+INLINE lanes larger(lanes a, lanes b) { return chosen(a > b, a, b); }
+
+INLINE lanes load_some(const float *from, int count)
+{
+    float values[LANES] = {0};
+    memcpy(values, from, 4 * (size_t)count);
+    return load(values);
+}
+INLINE void store_some(float *to, lanes values, int count) { memcpy(to, &values, 4 * (size_t)count); }
+
+/* The lanes in another order: lane i takes what stands `apart` from it, `apart` a power of two. */
+INLINE lanes exchanged(lanes values, int apart)
+{
+    const int_lanes counting = COUNTING;
+    float from[LANES], to[LANES];
+    (void)counting;
+#if defined(__clang__)
+    store(from, values);
+    for (int i = 0; i < LANES; i++) to[i] = from[i ^ apart];
+    return load(to);
+#else
+    (void)from;
+    (void)to;
+    return __builtin_shuffle(values, counting ^ apart);
+#endif
+}
+INLINE float sum_of(lanes values)
+{
+    for (int apart = LANES / 2; apart; apart /= 2) values += exchanged(values, apart);
+    return values[0];
+}
+INLINE float largest_of(lanes values)
+{
+    for (int apart = LANES / 2; apart; apart /= 2) values = larger(values, exchanged(values, apart));
+    return values[0];
+}
+
+/* e^x, to about one unit in the last place; 0 below -87.3. What is no number stays none. */
+INLINE lanes exponential(lanes x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    int_lanes tiny = x < -87.3f;
+    lanes capped = chosen(x > 88.0f, all(88.0f), chosen(tiny, all(-87.3f), x));
+    lanes shifted = capped * 1.44269504f + shift;
+    lanes n = shifted - shift;
+    lanes r = capped - n * 0.693359375f + n * 2.12194440e-4f;
+    lanes p = all(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    int_lanes exponent = ((int_lanes)shifted - (int_lanes)all(shift)) << 23;
+    return (lanes)(((int_lanes)p + exponent) & ~tiny);
+}
+
+/* How many of `count` entries from `place` on the lanes hold: at most LANES, at least 0. */
+INLINE int within(int64_t place, int64_t count)
+{
+    int64_t left = count - place;
+    return left >= LANES ? LANES : left > 0 ? (int)left : 0;
+}
+
+INLINE lanes load_within(const float *from, int some) { return some == LANES ? load(from) : load_some(from, some); }
+INLINE void store_within(float *to, lanes values, int some)
+{
+    if (some == LANES)
+        store(to, values);
+    else
+        store_some(to, values, some);
+}
+
+INLINE int64_t rounded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+INLINE int thread_number(void)
+{
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+INLINE int thread_count(void)
+{
+#ifdef _OPENMP
+    return omp_get_num_threads();
+#else
+    return 1;
+#endif
+}
+
+/* The part of `count` items that belongs to this thread. */
+INLINE void own_part(int64_t count, int64_t *first, int64_t *last)
+{
+    int64_t threads = thread_count(), number = thread_number();
+    *first = count * number / threads;
+    *last = count * (number + 1) / threads;
+}
+
+INLINE float *zeros(size_t count)
+{
+    size_t bytes = (4 * count + 63) / 64 * 64;
+    float *place = aligned_alloc(64, bytes ? bytes : 64);
+    if (!place) abort();
+    memset(place, 0, bytes);
+    return place;
+}
+
+/* total[i] = the sum of parts[t][i] over the threads t, in their order */
+INLINE void add_parts(int threads, int64_t count, const float *parts, float *total)
+{
+    memcpy(total, parts, 4 * (size_t)count);
+    for (int t = 1; t < threads; t++)
+        for (int64_t i = 0; i < count; i++) total[i] += parts[t * count + i];
+}
+
+#endif

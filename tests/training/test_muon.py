@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from laws.subjects import build_model, make_batch
+from saccade.training.config import TrainingConfig
+from saccade.training.loop import accumulate
+from saccade.training.muon import Muon, is_matrix, orthogonal, parts_of
+from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.optimizer import kept_of, make_optimizer
+from saccade.training.state import optimizer_tensors
+
+MUON = TrainingConfig(optimizer="muon", momentum=0.9)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 4, 12), (2, 12, 4)])
+def test_orthogonal_matrices_keep_their_directions(shape):
+    """The singular vectors stay, the singular values come near 1."""
+    torch.manual_seed(0)
+    matrices = torch.randn(shape)
+    found = orthogonal(matrices)
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    values = left.mT @ found @ right.mT  # diagonal, if the vectors are the same
+    diagonal = values.diagonal(dim1=-2, dim2=-1)
+    assert ((diagonal > 0.3) & (diagonal < 1.3)).all()
+    assert_close(values, torch.diag_embed(diagonal), rtol=0, atol=1e-4)
+
+
+def test_the_size_of_a_matrix_does_not_matter():
+    matrices = torch.randn(2, 6, 6)
+    assert_close(orthogonal(matrices * 1e-3), orthogonal(matrices), rtol=1e-3, atol=1e-3)
+
+
+def test_tables_and_vectors_are_left_to_adam():
+    model = build_model(("transformer", {}))
+    optimizer = make_optimizer(model, MUON)
+    assert isinstance(optimizer, Muon)
+    for name, parameter in model.named_parameters():
+        wanted = ("momentum",) if is_matrix(name, parameter) else ("step", "exp_avg", "exp_avg_sq")
+        assert kept_of(optimizer, parameter) == wanted
+        assert (parameter in optimizer.parts) == (name.endswith("weight") and parameter.ndim == 2)
+    names = {name for name, parameter in model.named_parameters() if parameter in optimizer.parts}
+    assert {parts_of(name) for name in names} == {1, 2, 3}
+
+
+def test_a_step_moves_everything_and_keeps_what_it_says():
+    model = build_model(("transformer", {})).train()
+    optimizer = make_optimizer(model, MUON)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-2
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    accumulate(model, Likelihood(), [make_batch([5, 3], [6, 2])], keys=[1])
+    optimizer.step()
+    assert all(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    tensors = optimizer_tensors(model, optimizer)
+    for name, parameter in model.named_parameters():
+        assert {f"{name}/{key}" for key in kept_of(optimizer, parameter)} <= tensors.keys()
+
+
+def test_the_first_step_by_hand():
+    """Fused queries, keys and values are three matrices; a step is as large as Adam's, 0.2 in the root mean square."""
+    torch.manual_seed(0)
+    layer = nn.Module()
+    layer.query_key_value = nn.Linear(8, 24, bias=False)
+    holder = nn.Module()
+    holder.attention = layer
+    weight = layer.query_key_value.weight
+    weight.grad = torch.randn(24, 8)
+    optimizer = Muon(holder.named_parameters(), momentum=0.9, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.1)
+    optimizer.param_groups[0]["lr"] = 0.5
+    before, gradient = weight.detach().clone(), weight.grad.clone()
+    optimizer.step()
+    directions = torch.cat([orthogonal(part[None])[0] for part in gradient.chunk(3)])
+    assert_close(weight.detach(), before * (1 - 0.5 * 0.1) - 0.5 * 0.2 * 8**0.5 * directions, rtol=1e-3, atol=1e-4)
+
+
+def test_without_matrices_it_is_adam():
+    weight, other = nn.Parameter(torch.ones(5)), nn.Parameter(torch.ones(5))
+    ours = Muon([("table", weight)], momentum=0.9, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.01)
+    theirs = torch.optim.AdamW([other], lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True)
+    ours.param_groups[0]["lr"] = 0.1
+    for _ in range(3):
+        weight.grad = other.grad = torch.randn(5)
+        ours.step()
+        theirs.step()
+        assert torch.equal(weight, other)
