@@ -15,7 +15,7 @@ from saccade.inference.ctranslate2_cache import key_of, open_export
 from saccade.inference.ctranslate2_engine import CTranslate2Engine, refusal
 from saccade.inference.engine import Engine, EngineName, Precision, TorchEngine
 from saccade.inference.opening import Parts
-from saccade.inference.proof import drawn_sentences, prove, sample_sentences
+from saccade.inference.proof import drawn_sentences, prove, validation_sentences
 from saccade.interop.ctranslate2 import expressible, import_runtime, longest_sequence, save_ctranslate2
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import TransformerConfig
@@ -110,12 +110,11 @@ class Exporter:
         )
 
     def proof(self, engine: Engine, fallback: Engine) -> dict[str, Any]:
-        """How far the engine agrees with torch, on sentences that the run shows and on some of random pieces."""
+        """How far the engine agrees with torch, on some sentences of random pieces and on the run's validation data."""
         source = self.tokenizers.source
         places = longest_sequence(self.config)
-        sentences = source.encode_batch(sample_sentences(self.folder.parent))
-        sentences = [ids for ids in sentences if 0 < len(ids) < places]
-        sentences += drawn_sentences(source.size, places - 1)
+        known = source.encode_batch(validation_sentences(self.folder.parent))
+        sentences = drawn_sentences(source.size, places - 1) + [ids for ids in known if 0 < len(ids) < places]
         return prove(fallback, engine, [(ids,) for ids in sentences], self.decoding).to_json()
 
 

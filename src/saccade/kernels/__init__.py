@@ -65,6 +65,11 @@ def library() -> ctypes.CDLL | None:
     return next(filter(None, map(load, found_levels())), None)
 
 
+def level() -> str | None:
+    """The level of the kernels in use, v1 to v4 as processors count theirs; None without any."""
+    return next(iter(found_levels()), None) if library() is not None else None
+
+
 def found_levels() -> list[str]:
     """The levels that are compiled and that this processor can run, best first."""
     possible = LEVELS.get(torch.backends.cpu.get_cpu_capability(), ("v1",))

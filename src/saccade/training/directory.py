@@ -14,6 +14,7 @@ import torch
 from saccade.config import Config, write_yaml
 from saccade.errors import SaccadeError
 from saccade.folder import flush, partial, recover, write_json
+from saccade.kernels import level
 from saccade.version import __version__
 
 ENVIRONMENT = "env.json"
@@ -148,6 +149,7 @@ def environment() -> dict[str, str | int]:
         "torch": torch.__version__,
         "platform": platform.platform(),
         "processor": torch.backends.cpu.get_cpu_capability(),
+        "kernels": level() or "none",
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
     }

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from saccade.errors import SaccadeError
+from saccade.kernels import level
 from saccade.training.config import RunConfig, TrainingConfig
 from saccade.version import __version__
 
-KEPT = ("seed", "start", "objective", "risk", "accumulate", "metrics", "criterion")
+KEPT = ("seed", "start", "objective", "risk", "optimizer", "accumulate", "metrics", "criterion")
 """Settings of the training that a run keeps for life: with others its figures would not belong together."""
 
 FREE = ("max_minutes", "keep_checkpoints", "average_last", "patience", "samples", "threads", "device")
@@ -76,8 +77,9 @@ def arithmetic(device: torch.device, processes: int, precision: str) -> dict[str
         "precision": precision,
         "threads": str(torch.get_num_threads()),
         "processes": str(processes),
+        "kernels": level() or "none",
     }
-    return facts if device.type == "cpu" else facts | {"threads": "any", "processor": "any"}
+    return facts if device.type == "cpu" else facts | {"threads": "any", "processor": "any", "kernels": "any"}
 
 
 def environment_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -120,5 +120,5 @@ def orthogonal(matrices: Tensor) -> Tensor:
     x: Tensor = matrices / (torch.linalg.matrix_norm(matrices, keepdim=True) + 1e-7)
     for _ in range(ITERATIONS):
         square = x @ x.mT  # (K, M, M)
-        x = a * x + (b * square + c * square @ square) @ x
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     return x

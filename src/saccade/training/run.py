@@ -22,6 +22,7 @@ from saccade.evaluation.scores import find_metric
 from saccade.folder import damaged, json_text, read_json, replace_file, verify, whole_folder
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
+from saccade.kernels import level
 from saccade.models.registry import Choice
 from saccade.training.assembly import make_loop
 from saccade.training.config import RunConfig, check_complete, run_config, with_absolute_paths
@@ -44,7 +45,7 @@ from saccade.training.selection import Selection
 from saccade.training.start import Start, find_start, put_start, start_folder
 from saccade.training.state import State, Whole, checkpoints, load_checkpoint, newest_whole, set_aside, step_of
 from saccade.training.tracking import RunTracker, SilentTracker, Tracker, person_time
-from saccade.training.validation import Validation
+from saccade.training.validation import Validation, note_sources
 
 COUNTED = 16  # examples of the first batch whose operations are counted: those of one batch are all about as long
 
@@ -195,6 +196,8 @@ class Run:
         self.model: Any = self.choice.build(sizes).to(self.device)
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.tracker.say(f"model: {self.choice.family}, {parameters:,} parameters, on {self.device}")
+        if self.device.type == "cpu" and level() is None:
+            self.tracker.say("without the kernels of Saccade, so more slowly: install a C compiler, then Saccade again")
         for line in put_start(self.model, start, self.choice):
             self.tracker.say(line)
         target = self.data.tokenizers.target
@@ -251,6 +254,8 @@ class Run:
         self.selection = Selection(
             self.directory, self.config, self.choice, translator, judge, self.data.valid, self.tracker
         )
+        if self.group.rank == 0 and self.data.valid is not None:
+            note_sources(self.directory.path, self.data.valid)
         if self.resumed:
             self.restore()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from saccade.data.corpus import Corpus
 from saccade.data.files import Pair
 from saccade.evaluation.perplexity import perplexity
 from saccade.evaluation.scores import Score, finite, score
+from saccade.inference.proof import MOST_SOURCES, SOURCES
 from saccade.inference.translator import Translator
 from saccade.training.objectives.objective import Objective
 
@@ -98,3 +100,9 @@ def group_by_source(pairs: Sequence[Pair], limit: int) -> tuple[list[str], list[
         if pair.source in targets or len(targets) < limit:
             targets.setdefault(pair.source, []).append(pair.target)
     return list(targets), list(targets.values())
+
+
+def note_sources(run: Path, corpus: Corpus) -> None:
+    """Keep what a run is validated on where its run directory is: an export of its model is proved on it."""
+    sources, _ = group_by_source(corpus.pairs or [], MOST_SOURCES)
+    (run / SOURCES).write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")
