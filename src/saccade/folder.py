@@ -34,6 +34,15 @@ AT_ONCE = 2  # files that are; a manifest may list thousands
 def whole_folder(path: Path) -> Iterator[Path]:
     """A new folder to fill; at the end it gets its manifest, is flushed to disk and takes the place of an older one."""
     path = Path(path)
+    with folder_beside(path) as place:
+        yield place
+        seal(place)
+        replace_folder(place, path)
+
+
+@contextlib.contextmanager
+def folder_beside(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path`, to be filled and renamed to it; gone at the end if it was not."""
     place = partial(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,8 +50,6 @@ def whole_folder(path: Path) -> Iterator[Path]:
         place.mkdir()
         try:
             yield place
-            seal(place)
-            replace_folder(place, path)
         finally:
             shutil.rmtree(place, ignore_errors=True)
     except OSError as error:

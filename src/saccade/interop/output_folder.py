@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from saccade.errors import SaccadeError
-from saccade.folder import flush, partial
+from saccade.folder import flush, folder_beside
 
 
 def check_free(path: Path) -> None:
@@ -21,27 +21,12 @@ def check_free(path: Path) -> None:
 @contextlib.contextmanager
 def output_folder(path: Path) -> Iterator[Path]:
     """A new folder to fill, subfolders and all; it takes its place when it is whole, and leaves nothing if it fails."""
-    import shutil
-
     check_free(path)
-    place = partial(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(place, ignore_errors=True)  # of a writer that was killed
-        place.mkdir()
-        try:
-            yield place
-            for file in (*place.rglob("*"), place):
-                flush(file)
-            if path.exists():
-                path.rmdir()
-            place.rename(path)
-            flush(path.parent)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-    except OSError as error:
-        raise SaccadeError(
-            f"cannot be written: {error.strerror or error}",
-            where=str(path),
-            do="free some space, or choose another place",
-        ) from error
+    with folder_beside(path) as place:
+        yield place
+        for file in (*place.rglob("*"), place):
+            flush(file)
+        if path.exists():
+            path.rmdir()
+        place.rename(path)
+        flush(path.parent)
