@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from saccade.errors import SaccadeError
-    from saccade.inference.translator import Translator, load
+    from saccade.inference.loading import load
+    from saccade.inference.translator import Translator
     from saccade.training.config import RunConfig
     from saccade.training.run import RunResult
 
@@ -28,7 +29,7 @@ HOMES = {
     "RunConfig": "saccade.training.config",
     "SaccadeError": "saccade.errors",
     "Translator": "saccade.inference.translator",
-    "load": "saccade.inference.translator",
+    "load": "saccade.inference.loading",
 }
 
 

@@ -9,7 +9,7 @@ import torch
 from command_line import TINY, Saccade
 
 from saccade.cli.main import main
-from saccade.inference.translator import load
+from saccade.inference.loading import load
 
 TEXT = "seven\n\none hundred and twenty-one\nfive\n"
 

@@ -222,3 +222,56 @@ def test_ready_outputs_need_no_lexicon(tmp_path: Path, saccade: Saccade) -> None
     answer = saccade("evaluate", *files, "--lexicon", tmp_path / "out")
     assert answer.code == 2
     assert "--lexicon is for a model" in answer.err
+
+
+@pytest.fixture(scope="session")
+def piece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Untrained, with subwords of both languages together."""
+    path = tmp_path_factory.mktemp("piece-model") / "model"
+    joint = Tokenizer.train("bpe", [*ENGLISH, *GERMAN], size=60)
+    subject: tuple[str, dict[str, object]] = ("transformer", {})
+    model = build_model(subject, vocabulary_sizes(Tokenizers(joint, joint)))
+    settings = DecodingConfig(beam=2, max_length=6).model_dump()
+    save_model_folder(path, ModelFolder(model, choice_of(subject), Tokenizers(joint, joint), settings))
+    return path
+
+
+def test_a_lexicon_of_pieces_is_a_shortlist(
+    texts: tuple[Path, Path], piece_model: Path, tmp_path: Path, saccade: Saccade
+) -> None:
+    output, lines = tmp_path / "shortlist.tsv", tmp_path / "in.en"
+    lines.write_text("the house\n\na book\n", encoding="utf-8")
+    learn = ("lexicon", "--pieces", piece_model, "--source", texts[0], "--target", texts[1], "--output", output)
+    answer = saccade(*learn)
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.splitlines()[-1].endswith(f"source pieces: {output}")
+    entries = [line.split("\t") for line in output.read_text(encoding="utf-8").splitlines()]
+    tokenizer = package.load(piece_model).tokenizers.source
+    pieces = {tokenizer.piece(token) for token in range(tokenizer.size)}
+    assert {piece for entry in entries for piece in entry[:2]} <= pieces
+    assert len(entries) > len({entry[0] for entry in entries})  # several for each
+    answer = saccade("translate", piece_model, "--input", lines, "--vocabulary-shortlist", output)
+    assert answer.code == 0
+    assert len(answer.out.splitlines()) == 3
+    reference = ("--source", texts[0], "--reference", texts[1], "--metric", "bleu")
+    answer = saccade("evaluate", piece_model, *reference, "--vocabulary-shortlist", output, "--json")
+    result = json.loads(answer.out)
+    assert (result["shortlist"], result["engine"]) == (str(output), "torch")
+
+
+def test_what_a_shortlist_cannot_do_is_said(
+    texts: tuple[Path, Path], piece_model: Path, word_model: Path, tmp_path: Path, saccade: Saccade
+) -> None:
+    words = tmp_path / "words.tsv"
+    assert saccade("lexicon", "--source", texts[0], "--target", texts[1], "--output", words).code == 0
+    answer = saccade("translate", piece_model, "--input", texts[0], "--vocabulary-shortlist", words)
+    assert answer.code == 1
+    assert "no piece of the model's source vocabulary" in answer.err
+    assert "saccade lexicon --pieces RUN" in answer.err
+    answer = saccade("translate", piece_model, "--input", texts[0], "--vocabulary-shortlist", tmp_path / "none.tsv")
+    assert answer.code == 1
+    assert "none.tsv" in answer.err
+    scored = ("--hypotheses", texts[1], "--reference", texts[1])
+    answer = saccade("evaluate", *scored, "--vocabulary-shortlist", words)
+    assert answer.code == 2
+    assert "--vocabulary-shortlist is for a RUN" in answer.err

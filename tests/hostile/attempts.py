@@ -27,7 +27,7 @@ from saccade.config import read_yaml, write_yaml
 from saccade.data.files import Pair, read_pairs
 from saccade.data.tokenizer import Tokenizer
 from saccade.errors import SaccadeError
-from saccade.inference.translator import translator_from
+from saccade.inference.loading import translator_from
 from saccade.training.config import RunConfig, read_recipe
 from saccade.training.state import OPTIMIZER, STATE
 

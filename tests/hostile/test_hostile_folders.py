@@ -15,7 +15,7 @@ from hostile.guard import guarded
 from hostile.pristine import copy_of
 from saccade.checkpoint import weights_of
 from saccade.errors import SaccadeError
-from saccade.inference.translator import load
+from saccade.inference.loading import load
 
 
 @pytest.mark.parametrize(("kind", "case"), [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REFUSED])

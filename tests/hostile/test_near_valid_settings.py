@@ -15,7 +15,8 @@ from hostile.mutator import NASTY
 from saccade.config import Config, build, config_type
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
-from saccade.inference.translator import Translator, load
+from saccade.inference.loading import load
+from saccade.inference.translator import Translator
 from saccade.models.registry import FAMILIES, choose, load_family, presets
 from saccade.training.config import RunConfig, run_config
 

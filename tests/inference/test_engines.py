@@ -11,7 +11,8 @@ from inference.small_models import TEXTS, save_model
 from saccade.errors import SaccadeError, UsageError
 from saccade.inference import ctranslate2_cache, engines, opening
 from saccade.inference.ctranslate2_cache import NAME, PROOF
-from saccade.inference.translator import Translator, load
+from saccade.inference.loading import load
+from saccade.inference.translator import Translator
 from saccade.interop import ctranslate2 as interop
 
 
@@ -38,7 +39,7 @@ def used(translator: Translator, **changes) -> str:
         {"beam": 1, "allow_unknown": True},
         {"beam": 1, "batch_tokens": 1},
         {"beam": 3, "max_length": 3},
-        {"beam": 2, "length_penalty": "none", "min_length": 4},
+        {"beam": 3, "length_penalty": "none", "batch_tokens": 1},
     ],
     ids=str,
 )

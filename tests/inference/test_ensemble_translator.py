@@ -15,7 +15,8 @@ from saccade.data.tokenizer_pair import Tokenizers, train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.inference.agreement import check_same_target, same_reading
-from saccade.inference.translator import Translator, load
+from saccade.inference.loading import load
+from saccade.inference.translator import Translator
 
 SHALLOW = ("transformer", {})
 DEEP = ("transformer", {"norm": "pre", "decoder_layers": 3, "width": 24, "heads": 3})

@@ -36,7 +36,7 @@ class FakeEngine:
 
         def fetch() -> Found:
             self.events.append(f"fetch {number}")
-            return [FOUND if source[0] else [] for source in work.sources]
+            return iter([(row, FOUND) for row, source in enumerate(work.sources) if source[0]])
 
         return fetch
 

@@ -18,7 +18,8 @@ from saccade.decoding import scoring
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.inference import verification
-from saccade.inference.translator import Translator, together, translator_from
+from saccade.inference.loading import together, translator_from
+from saccade.inference.translator import Translator
 from saccade.inference.verification import (
     alone_and_in_a_batch,
     cached_and_uncached,

@@ -9,7 +9,7 @@ import torch
 from inference.small_models import TEXTS, save_model
 from saccade.checkpoint import load_model_folder
 from saccade.errors import SaccadeError
-from saccade.inference.translator import load
+from saccade.inference.loading import load
 from saccade.interop import ctranslate2 as interop
 from saccade.models.registry import load_family, presets
 

@@ -16,7 +16,7 @@ from saccade.data.files import Pair
 from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search
-from saccade.inference.translator import translator_from
+from saccade.inference.loading import translator_from
 from saccade.interface import Decodes, Encodes, Source, VocabularySizes, reorder, select
 from saccade.models.registry import load_family
 from saccade.symbols import Symbols

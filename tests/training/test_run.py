@@ -18,7 +18,7 @@ from kills.kill_runs import differences
 from saccade.checkpoint import load_model_folder, weights_of
 from saccade.config import merge
 from saccade.errors import SaccadeError
-from saccade.inference.translator import load
+from saccade.inference.loading import load
 from saccade.training.averaging import average_weights
 from saccade.training.config import RunConfig, read_recipe, run_config
 from saccade.training.flops import flops_of_batch

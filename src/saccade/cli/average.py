@@ -100,7 +100,7 @@ def check_same_model(first: Path, other: Path) -> None:
 def write_average(paths: list[Path], model: Path, output: Path) -> None:
     """A copy of a model folder with averaged weights."""
     from saccade.checkpoint import load_model_folder, put_weights, save_model_folder
-    from saccade.inference.translator import translator_from
+    from saccade.inference.loading import translator_from
     from saccade.training.averaging import average_weights
 
     folder = load_model_folder(model)

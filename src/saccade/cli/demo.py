@@ -48,7 +48,7 @@ def demo(
         flush=True,
     )
 
-    from saccade.inference.translator import load
+    from saccade.inference.loading import load
     from saccade.training.run import train
 
     result = train(demo_config(directory, minutes))

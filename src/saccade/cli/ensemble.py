@@ -44,7 +44,7 @@ class System:
         """The translator; weights that do not fit are a fault of usage."""
         from saccade.allocator import keep_memory
         from saccade.decoding.ensemble import shares_of
-        from saccade.inference.translator import load
+        from saccade.inference.loading import load
 
         keep_memory()  # a process of ours may; a program that imports Saccade decides for itself
         try:

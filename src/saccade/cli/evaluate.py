@@ -14,7 +14,7 @@ from saccade.cli.device import Device
 from saccade.cli.engine import Engine, Precision
 from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, System, system_of
 from saccade.cli.json_output import STANDARD_OUTPUT, write_json_output
-from saccade.cli.lexicon import LexiconFile, give_lexicon
+from saccade.cli.lexicon import LexiconFile, ShortlistFile, give_lexicons
 from saccade.cli.settings import decoding_settings
 from saccade.errors import SaccadeError, UsageError, did_you_mean
 
@@ -75,6 +75,7 @@ def evaluate(
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Width of the beam; 1 is greedy search.")] = None,
     lexicon: LexiconFile = None,
+    vocabulary_shortlist: ShortlistFile = None,
     ensemble: Ensemble = None,
     ensemble_mean: EnsembleMean = None,
     ensemble_weights: EnsembleWeights = None,
@@ -98,6 +99,8 @@ def evaluate(
         raise UsageError("there is one system to score", do="name a RUN, or --hypotheses FILE, and not both")
     if run is None and baseline is None and lexicon is not None:
         raise UsageError("--lexicon is for a model that translates", do="name a RUN instead of --hypotheses")
+    if run is None and vocabulary_shortlist is not None:
+        raise UsageError("--vocabulary-shortlist is for a RUN that translates", do="name a RUN, or leave it out")
     if run is None and (ensemble or ensemble_mean or ensemble_weights):
         raise UsageError("--ensemble adds models to a RUN", do="name a RUN instead of --hypotheses")
     if run is None and baseline is None and (engine != "auto" or precision != "float32"):
@@ -116,7 +119,7 @@ def evaluate(
     settings: DecodingConfig | None = None
     if system is not None:
         translator = system.load(device, engine, precision)
-        settings = search_settings(translator, context, beam, lexicon)
+        settings = search_settings(translator, context, beam, lexicon, vocabulary_shortlist)
         outputs = translate_all(translator, settings, sources)
     else:
         assert hypotheses is not None
@@ -142,10 +145,11 @@ def evaluate(
         "references": reference,
         "baseline": baseline or baseline_output,
         "lexicon": lexicon,
+        "shortlist": vocabulary_shortlist,
     }
     values = to_json(report, comparisons, files, system, settings)
     if translator is not None and settings is not None:
-        values["engine"] = translator.engines.choose(settings.for_search).name
+        values["engine"] = translator.engine(settings).name
         values |= {} if precision == "float32" else {"precision": precision}
     if json_file != STANDARD_OUTPUT:
         print("\n".join([str(report), *(str(comparison) for comparison in comparisons)]))
@@ -216,11 +220,15 @@ def read_references(paths: Sequence[Path], sources: Sequence[str], *, keyed: boo
 
 
 def search_settings(
-    translator: Translator, context: typer.Context, beam: int | None, lexicon: Path | None
+    translator: Translator,
+    context: typer.Context,
+    beam: int | None,
+    lexicon: Path | None,
+    shortlist: Path | None = None,
 ) -> DecodingConfig:
-    """The settings of a translator's search; a lexicon that they need is read."""
+    """The settings of a translator's search; lexicons that it needs are read."""
     settings = decoding_settings(translator, context, {"beam": beam, "nbest": 1})
-    give_lexicon(translator, settings, lexicon)
+    give_lexicons(translator, settings, lexicon, shortlist)
     return settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -14,12 +14,22 @@ from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
     from saccade.data.config import DataConfig
+    from saccade.data.tokenizer_pair import Tokenizers
     from saccade.decoding.config import DecodingConfig
     from saccade.inference.translator import Translator
 
 LexiconFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="With --decoding.replace-unknown lexicon: what `saccade lexicon` wrote."),
+]
+
+ShortlistFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--vocabulary-shortlist",
+        metavar="FILE",
+        help="Consider only likely translations of the input's pieces: what `saccade lexicon --pieces RUN` wrote.",
+    ),
 ]
 
 
@@ -34,10 +44,24 @@ def lexicon(
         typer.Option(metavar="FILE", help="Target lines, one for each source line; one file for each --source."),
     ] = None,
     iterations: Annotated[int, typer.Option(min=1, help="Of expectation maximisation.")] = 5,
+    pieces: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Of this model's pieces instead of words: for --vocabulary-shortlist."),
+    ] = None,
     min_probability: Annotated[
-        float, typer.Option(min=0, max=1, help="Leave out words that a source word becomes less often.")
-    ] = 0.1,
-    best: Annotated[int, typer.Option(min=1, metavar="N", help="The N most probable words of each source word.")] = 1,
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Leave out words that a source word becomes less often.  [default: 0.1, of pieces 0.0001]",
+        ),
+    ] = None,
+    best: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="The N most probable words of each source word.  [default: 1, of pieces 50]"
+        ),
+    ] = None,
     source_column: Annotated[str, typer.Option(metavar="NAME", help="Where the source stands in pairs.")] = "source",
     target_column: Annotated[str, typer.Option(metavar="NAME", help="Where the target stands in pairs.")] = "target",
     normalization: Annotated[
@@ -53,6 +77,12 @@ def lexicon(
     \b
     saccade lexicon --source a.en --target a.de --output lexicon.tsv
     saccade translate runs/x --decoding.replace-unknown lexicon --lexicon lexicon.tsv < in > out
+
+    Of pieces: which ones a model should consider for each piece of a text.
+
+    \b
+    saccade lexicon --pieces runs/x --source a.en --target a.de --output shortlist.tsv
+    saccade translate runs/x --vocabulary-shortlist shortlist.tsv < in > out
     """
     config = data_config(
         {
@@ -64,7 +94,39 @@ def lexicon(
         }
     )
     check_place(output, [*source, *(target or ())], overwrite=overwrite)
-    write(config, output, iterations=iterations, min_probability=min_probability, best=best)
+    wanted = WORDS if pieces is None else PIECES
+    wanted = Wanted(
+        wanted.best if best is None else best,
+        wanted.min_probability if min_probability is None else min_probability,
+    )
+    write(config, output, wanted, iterations=iterations, tokenizers=None if pieces is None else tokenizers_of(pieces))
+
+
+class Wanted(NamedTuple):
+    """What a lexicon should hold."""
+
+    best: int
+    min_probability: float
+
+
+WORDS = Wanted(1, 0.1)  # what stands for an unknown word must be right
+PIECES = Wanted(50, 0.0001)  # what a search considers must be complete
+
+
+def tokenizers_of(run: Path) -> Tokenizers:
+    """Those of a model whose vocabulary is large enough to choose from."""
+    from saccade.checkpoint import find_model_folder
+    from saccade.data.tokenizer_pair import load_tokenizers
+
+    tokenizers = load_tokenizers(find_model_folder(run))
+    for tokenizer in tokenizers:
+        if tokenizer.kind in ("char", "byte"):
+            raise SaccadeError(
+                f"a vocabulary of {tokenizer.kind}s is so small that a shortlist gains nothing",
+                where=str(run),
+                do="leave --vocabulary-shortlist out",
+            )
+    return tokenizers
 
 
 def check_place(output: Path, inputs: list[Path], *, overwrite: bool) -> None:
@@ -93,34 +155,44 @@ def data_config(values: dict[str, Any]) -> DataConfig:
         raise UsageError(error.what, do=error.do) from None
 
 
-def write(config: DataConfig, output: Path, *, iterations: int, min_probability: float, best: int) -> None:
+def write(
+    config: DataConfig, output: Path, wanted: Wanted, *, iterations: int, tokenizers: Tokenizers | None = None
+) -> None:
     """Learn and write a lexicon; what was done goes to the standard error."""
     from saccade.data.ibm_model import learn_translations
     from saccade.data.inputs import Inputs
-    from saccade.data.lexicon import CorpusPairs, write_lexicon
+    from saccade.data.lexicon import CorpusPairs, PiecePairs, write_lexicon
 
     def progress(iteration: int, log_likelihood: float) -> None:
         print(f"iteration {iteration}: perplexity {math.exp(-log_likelihood):.2f} a word", file=sys.stderr)
 
     inputs = Inputs(config)
+    words = CorpusPairs(config)
     table = learn_translations(
-        CorpusPairs(config), iterations=iterations, normalization=config.normalization, progress=progress
+        words if tokenizers is None else PiecePairs(words, tokenizers),
+        iterations=iterations,
+        normalization=config.normalization if tokenizers is None else "none",
+        progress=progress,
     )
     inputs.check_unchanged()
-    entries = table.best(best, min_probability)
+    entries = table.best(*wanted)
     if not entries:
         raise SaccadeError(
-            f"no pair of words has a probability of {min_probability:g}",
+            f"no pair of words has a probability of {wanted.min_probability:g}",
             do="lower --min-probability, or give more data",
         )
     write_lexicon(output.resolve(), entries)  # a link stays one
     count = len({entry.source for entry in entries})
-    print(f"{count:,} of {len(table.source_words) - 1:,} source words: {output}", file=sys.stderr)
+    kind = "words" if tokenizers is None else "pieces"
+    print(f"{count:,} of {len(table.source_words) - 1:,} source {kind}: {output}", file=sys.stderr)
 
 
-def give_lexicon(translator: Translator, settings: DecodingConfig, path: Path | None) -> None:
-    """Read the lexicon of a translator, and refuse what cannot be done or would do nothing, before it decodes."""
+def give_lexicons(
+    translator: Translator, settings: DecodingConfig, path: Path | None, shortlist: Path | None = None
+) -> None:
+    """Read the lexicons of a translator, and refuse what cannot be done or would do nothing, before it decodes."""
     from saccade.data.lexicon import read_lexicon
+    from saccade.inference.shortlist import read_shortlist
 
     if path is not None and settings.replace_unknown != "lexicon":
         raise UsageError("--lexicon is not used", do="add --decoding.replace-unknown lexicon, or leave --lexicon out")
@@ -128,3 +200,4 @@ def give_lexicon(translator: Translator, settings: DecodingConfig, path: Path | 
         raise UsageError("unknown words should be looked up, and no lexicon is named", do="give --lexicon FILE")
     translator.lexicon = None if path is None else read_lexicon(path)
     translator.check_replacement(settings)
+    translator.shortlist = None if shortlist is None else read_shortlist(shortlist, translator.tokenizers)

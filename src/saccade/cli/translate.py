@@ -18,7 +18,7 @@ from saccade.cli.alignment import hard_alignment
 from saccade.cli.device import Device
 from saccade.cli.engine import Engine, Precision
 from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, system_of
-from saccade.cli.lexicon import LexiconFile, give_lexicon
+from saccade.cli.lexicon import LexiconFile, ShortlistFile, give_lexicons
 from saccade.cli.settings import decoding_settings
 from saccade.cli.standard_input import read_standard_input
 from saccade.errors import SaccadeError
@@ -59,6 +59,7 @@ def translate(
     seed: Annotated[int | None, typer.Option(help="With --sample: the same seed draws the same outputs.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Input tokens at once; changes speed, not results.")] = None,
     lexicon: LexiconFile = None,
+    vocabulary_shortlist: ShortlistFile = None,
     ensemble: Ensemble = None,
     ensemble_mean: EnsembleMean = None,
     ensemble_weights: EnsembleWeights = None,
@@ -93,8 +94,8 @@ def translate(
             "batch_tokens": batch_tokens,
         },
     )
-    give_lexicon(translator, settings, lexicon)
-    translator.engines.choose(settings.for_search, prefixes=prefix is not None)  # refuses before anything is read
+    give_lexicons(translator, settings, lexicon, vocabulary_shortlist)
+    translator.engine(settings, prefixes=prefix is not None)  # refuses before anything is read
     extras = Extras(translator, scores=scores, alignment=alignment)
     render = FORMATS[output_format]
     translations = translate_lines(translator, settings, input_file, prefix, scores=scores)

@@ -31,7 +31,8 @@ from saccade.config import build
 from saccade.errors import SaccadeError, is_out_of_memory
 from saccade.folder import damaged, json_text, read_json, replace_file
 from saccade.inference.device import choose_device
-from saccade.inference.translator import Translator, load
+from saccade.inference.loading import load
+from saccade.inference.translator import Translator
 from saccade.training.config import RunConfig
 from saccade.training.data import Data, check_lengths, load_data
 from saccade.training.directory import RunDirectory

@@ -10,16 +10,19 @@ most probable one is used, the first one of those that are equal.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from saccade.data.config import DataConfig
+from saccade.data.config import DataConfig, Normalization
 from saccade.data.files import Pair, read_lines
 from saccade.data.ibm_model import WordPair
 from saccade.data.lines import FileError
 from saccade.data.pairs import training_pairs
 from saccade.data.text import normalize
+from saccade.data.tokenizer import CHUNK_LINES, Tokenizer
+from saccade.data.tokenizer_pair import Tokenizers
 from saccade.folder import replace_file
 from saccade.untrusted import shown
 
@@ -67,7 +70,7 @@ def read_entries(path: str | Path) -> Iterator[WordPair]:
             yield parse_entry(line, path, number)
 
 
-def parse_entry(line: str, path: str | Path, number: int) -> WordPair:
+def parse_entry(line: str, path: str | Path, number: int, normalization: Normalization = "nfc") -> WordPair:
     """What one line says."""
 
     def fault(kind: str, what: str) -> FileError:
@@ -76,7 +79,7 @@ def parse_entry(line: str, path: str | Path, number: int) -> WordPair:
     fields = line.split("\t")
     if not 2 <= len(fields) <= 3:
         raise fault("columns", f"has {len(fields)} column{'s' * (len(fields) > 1)}, not 2 or 3")
-    source, target = (normalize(field, "nfc") for field in fields[:2])
+    source, target = (normalize(field, normalization) for field in fields[:2])
     if not source or not target:
         raise fault("no-text", f"has no {'target' if source else 'source'} word")
     if " " in source:
@@ -107,3 +110,23 @@ class CorpusPairs:
     def __iter__(self) -> Iterator[Pair]:
         for corpus in range(len(self.config.source)):
             yield from training_pairs(self.config, corpus)
+
+
+class PiecePairs:
+    """Pairs as the pieces of some tokenizers, with spaces between, so that a lexicon can be learnt of pieces."""
+
+    def __init__(self, pairs: Iterable[Pair], tokenizers: Tokenizers) -> None:
+        self.pairs = pairs
+        self.tokenizers = tokenizers
+
+    def __iter__(self) -> Iterator[Pair]:
+        pairs = iter(self.pairs)
+        while some := list(islice(pairs, CHUNK_LINES)):
+            sources = pieces_of(self.tokenizers.source, [pair.source for pair in some])
+            targets = pieces_of(self.tokenizers.target, [pair.target for pair in some])
+            yield from map(Pair, sources, targets)
+
+
+def pieces_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+    """Each text as its pieces with spaces between."""
+    return [" ".join(tokenizer.pieces(ids)) for ids in tokenizer.encode_batch(texts)]

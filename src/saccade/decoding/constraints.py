@@ -10,12 +10,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
-from saccade.interface import Memory
+from saccade.interface import Memory, select
 from saccade.symbols import Symbols
 
 UNTRAINED_FACTOR = 2.0  # symbols allowed for each position of the input where no training data says better
@@ -27,6 +29,16 @@ class Constraints(NamedTuple):
 
     limits: Tensor  # (B,) the most symbols, the end counted
     prefixes: Tensor  # (B, P) forced tokens, then FREE
+    allowed: Tensor | None = None  # (B, V) the tokens that each may write; None: all
+
+    def of(self, rows: NDArray[np.int64]) -> Constraints:
+        """Those of some rows."""
+        return select(self, torch.from_numpy(rows).to(self.limits.device))
+
+    @property
+    def on_length_only(self) -> bool:
+        """Whether all rows may write alike."""
+        return self.allowed is None and self.prefixes.size(1) == 0
 
 
 def constraints_of(
@@ -104,6 +116,11 @@ def allow(
     forced = only(log_probabilities, prefixes[:, position])
     free = forbid_(log_probabilities, never_written(position, config, symbols))
     return torch.where(prefixes[:, position, None] == FREE, free, forced)
+
+
+def keep_to_(logits: Tensor, allowed: Tensor | None) -> Tensor:
+    """Set all but the allowed tokens (N, V) to -inf, in place."""
+    return logits if allowed is None else logits.masked_fill_(~allowed, -math.inf)
 
 
 def never_written(position: int, config: DecodingConfig, symbols: Symbols) -> list[int]:

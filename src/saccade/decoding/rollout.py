@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.constraints import Constraints, allow, never_written
+from saccade.decoding.constraints import Constraints, allow, keep_to_, never_written
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.largest import most_probable
 from saccade.decoding.penalties import length_penalty
@@ -69,6 +69,7 @@ def next_tokens(
 ) -> tuple[Tensor, Tensor]:
     """What each row (N,) writes, and the log-probability of it, from its logits (N, V)."""
     prefixes = running.constraints.prefixes
+    logits = keep_to_(logits, running.constraints.allowed)
     if choose is None and position >= prefixes.size(1):
         values, tokens = most_probable(logits, 1, never_written(position, config, symbols))
         return tokens.squeeze(1), values.squeeze(1)

@@ -8,10 +8,11 @@ import torch
 
 from saccade.decoding.beam import beam_search
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.constraints import constraints_of
+from saccade.decoding.constraints import Constraints, constraints_of
 from saccade.decoding.greedy import greedy_search
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.sampling import sample
+from saccade.decoding.shortlist import Part, Shortlisted
 from saccade.interface import Decodes, Memory
 from saccade.symbols import Symbols
 
@@ -25,12 +26,13 @@ def search(
     *,
     prefixes: Sequence[Sequence[int]] | None = None,
     indices: Sequence[int] | None = None,
+    allowed: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """For each row of the memory its hypotheses, best first.
 
-    Every hypothesis of a row starts with its prefix. `indices` are the rows' positions in the user's input (without
-    them 0, 1 …); they key the random numbers, so that a sample does not depend on the batch. The model must be in
-    evaluation mode.
+    Every hypothesis of a row starts with its prefix, and otherwise keeps to the `allowed` tokens of the row, if there
+    are such. `indices` are the rows' positions in the user's input (without them 0, 1 …); they key the random numbers,
+    so that a sample does not depend on the batch. The model must be in evaluation mode.
     """
     rows = memory.mask.size(0)
     indices = range(rows) if indices is None else indices
@@ -38,7 +40,27 @@ def search(
         raise ValueError(f"{len(indices)} indices for {rows} rows")
     if rows == 0:
         return []
+    if allowed is not None:
+        part = Part(allowed, prefixes, symbols)
+        model = Shortlisted(model, part.tokens.to(memory.mask.device))
+        prefixes = None if prefixes is None else [part.places(prefix) for prefix in prefixes]
     constraints = constraints_of(memory, config, symbols, prefixes, longest=model.longest, indices=indices)
+    if allowed is not None:
+        constraints = constraints._replace(allowed=part.rows.to(memory.mask.device))
+        found = find(model, memory, constraints, config, symbols, indices)
+        return [[part.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+    return find(model, memory, constraints, config, symbols, indices)
+
+
+def find(
+    model: Decodes,
+    memory: Memory,
+    constraints: Constraints,
+    config: DecodingConfig,
+    symbols: Symbols,
+    indices: Sequence[int],
+) -> list[list[Hypothesis]]:
+    """By the search that the settings ask for."""
     if config.sample:
         return sample(model, memory, constraints, config, symbols, indices)
     if config.beam == 1:

@@ -2,17 +2,18 @@
 
 Greedy search gives the same tokens. Beam search keeps the same hypotheses alive and ranks them by the same scores, but
 it is another one in two respects: it looks for an end among the first K continuations of a sentence, not the first 2K,
-and it stops at 1.5 K ends, not when nothing alive could win any more (docs/guide/engines.md has figures).
+and it stops at K ends, not when nothing alive could win any more (docs/guide/engines.md has figures).
 
-It knows one maximum length for a batch, not one a sentence. What is longer than its own is cut off in greedy search,
-which gives the same, and searched again with torch in beam search; so is what is longer than the table of positions.
+It knows one maximum length for a batch, not one a sentence. What is longer than its own is cut off in greedy search and
+left out in beam search, which gives the same. Where too little is left, or the table of positions is too short, torch
+searches again.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
@@ -27,11 +28,11 @@ from saccade.inference.batching import Reading, length_batches
 from saccade.inference.engine import Engine, Found, Work
 from saccade.symbols import Symbols
 
-PATIENCE = 1.5  # times the beam: so many ends are found before a beam search stops
+PATIENCE = 1.0  # times the beam: so many ends are found before a beam search stops
 AHEAD = 2  # batches that are begun for each worker: one that runs, one that waits for it
 NO_PENALTY = 1e-9  # to the power of it every length is 1; at 0 itself the search would stop at the first end
 SYMBOLS = 4  # that may all be forbidden at some place
-BATCH = 1024  # tokens at once for each worker in greedy search, half as many in beam search, where each is several rows
+BATCH = 1024  # tokens at once for each worker in greedy search, twice as many in beam search
 
 
 class Batch(NamedTuple):
@@ -41,7 +42,9 @@ class Batch(NamedTuple):
     limit: int  # the most symbols of any of them
 
 
-def refusal(settings: DecodingConfig, vocabulary: int, *, prefixes: bool = False) -> str | None:
+def refusal(
+    settings: DecodingConfig, vocabulary: int, *, prefixes: bool = False, shortlist: bool = False
+) -> str | None:
     """What CTranslate2 cannot do the way our searches do it, or None; `vocabulary` is that of the target."""
     if settings.sample:
         return "its random numbers depend on the batch, so that a seed would not say what is drawn"
@@ -49,6 +52,8 @@ def refusal(settings: DecodingConfig, vocabulary: int, *, prefixes: bool = False
         return "its coverage penalty is another one"
     if prefixes:
         return "it does not score forced prefixes"
+    if shortlist:
+        return "its shortlists are those of whole batches, so that a sentence would depend on its neighbours"
     if settings.beam > 1 and 2 * settings.beam > vocabulary - SYMBOLS:
         return f"a beam of {settings.beam} is too wide for a vocabulary of {vocabulary}"
     return None
@@ -76,27 +81,28 @@ class CTranslate2Engine:
         """Begin the first batches; each one that is fetched makes room for another."""
         settings, limit = work.settings, self.limits(work.settings)
         lengths = [len(source[0]) for source in work.sources]
-        most = min(BATCH if settings.beam == 1 else BATCH // 2, max(1, settings.batch_tokens // self.workers))
+        most = min(BATCH if settings.beam == 1 else 2 * BATCH, max(1, settings.batch_tokens // self.workers))
         fitting = [length if self.fits(length, settings) else 0 for length in lengths]
         batches = [Batch(rows, limit(lengths[rows[0]])) for rows in length_batches(fitting, most)]
-        options = self.options(settings)
+        options, divisors = self.options(settings), self.divisors(settings)
         running = begun([partial(self.start, work, batch, options) for batch in batches], AHEAD * self.workers)
 
         def finish() -> Found:
-            found: Found = [[] for _ in work.sources]
             again = [row for row, length in enumerate(lengths) if length and not self.fits(length, settings)]
             for batch, results in zip(batches, running, strict=True):
+                found: dict[int, list[Hypothesis]] = {}
                 for row, result in zip(batch.rows, results, strict=True):
-                    hypotheses = self.read(result.result(), limit(lengths[row]), settings)
-                    found[row] = hypotheses or []
-                    again += [row] if hypotheses is None else []
-            if work.scores:
-                self.score(work, found)
-            self.rank(found, settings)
+                    hypotheses = self.read(result.result(), limit(lengths[row]), work, divisors)
+                    if hypotheses is None:
+                        again.append(row)
+                    else:
+                        found[row] = hypotheses
+                if work.scores:
+                    self.score(work, found)
+                for row, hypotheses in found.items():
+                    yield row, self.rank(hypotheses, settings, divisors)
             if again:
-                for row, hypotheses in zip(again, self.fallback.begin(work.part(again))(), strict=True):
-                    found[row] = hypotheses
-            return found
+                yield from ((again[row], found) for row, found in self.fallback.begin(work.part(again))())
 
         return finish
 
@@ -141,31 +147,35 @@ class CTranslate2Engine:
         """A source as the runtime reads it, with the end symbol, which it does not add itself."""
         return [*map(self.names.__getitem__, reading[0]), self.names[self.symbols.end]]
 
-    def read(self, result: Any, limit: int, settings: DecodingConfig) -> list[Hypothesis] | None:
+    def read(self, result: Any, limit: int, work: Work, divisors: Sequence[float]) -> list[Hypothesis] | None:
         """What the runtime found for one source, or None if that is not what our search would find."""
-        several = [list(map(int, names)) for names in result.hypotheses]
-        if settings.beam == 1:
-            symbols = several[0][:limit]
-            if len(symbols) == self.places and not self.has_ended(symbols):
+        if work.settings.beam == 1:
+            names = result.hypotheses[0][:limit]
+            if len(names) == self.places and not self.has_ended(names):
                 return None  # the table of positions has no room for more, not even to score an end
-            return [self.hypothesis(symbols, math.nan)]
-        if any(len(symbols) > limit or not self.has_ended(symbols) for symbols in several):
+            return [self.hypothesis(names, math.nan)]
+        found = zip(result.hypotheses, result.scores, strict=True)
+        ended = [each for each in found if len(each[0]) <= limit and self.has_ended(each[0])]
+        if len(ended) < work.settings.nbest:
             return None
-        return [self.hypothesis(*each) for each in zip(several, result.scores, strict=True)]
+        if not work.scores:  # else all of them are scored anew
+            ended.sort(key=lambda each: -each[1] / divisors[len(each[0]) - 1])
+            ended = ended[: work.settings.nbest]
+        return [self.hypothesis(*each) for each in ended]
 
-    def has_ended(self, symbols: Sequence[int]) -> bool:
+    def has_ended(self, names: Sequence[str]) -> bool:
         """Whether an output is whole."""
-        return bool(symbols) and symbols[-1] == self.symbols.end
+        return bool(names) and names[-1] == self.names[self.symbols.end]
 
-    def hypothesis(self, symbols: Sequence[int], log_probability: float) -> Hypothesis:
+    def hypothesis(self, names: Sequence[str], log_probability: float) -> Hypothesis:
         """Some symbols as a hypothesis that has no score yet."""
-        finished = self.has_ended(symbols)
-        tokens = tuple(symbols[:-1] if finished else symbols)
+        finished = self.has_ended(names)
+        tokens = tuple(map(int, names[:-1] if finished else names))
         return Hypothesis(tokens, log_probability, math.nan, (), finished=finished)
 
-    def score(self, work: Work, found: Found) -> None:
+    def score(self, work: Work, found: Mapping[int, list[Hypothesis]]) -> None:
         """Put in the log-probability of every symbol, which the runtime's search does not tell, by forced decoding."""
-        places = [(row, rank) for row, hypotheses in enumerate(found) for rank in range(len(hypotheses))]
+        places = [(row, rank) for row, hypotheses in found.items() for rank in range(len(hypotheses))]
         sources = [self.named(work.sources[row]) for row, _ in places]
         targets = [[*map(self.names.__getitem__, found[row][rank].tokens)] for row, rank in places]
         scored = self.runtime.score_batch(
@@ -176,16 +186,21 @@ class CTranslate2Engine:
             parts = tuple(result.log_probs[: len(hypothesis.tokens) + hypothesis.finished])
             found[row][rank] = replace(hypothesis, log_probability=math.fsum(parts), token_log_probabilities=parts)
 
-    def rank(self, found: Found, settings: DecodingConfig) -> None:
-        """Put in the scores, and keep the n best of each source."""
-        penalties = length_penalty(torch.arange(1, self.places + 1), settings.length_penalty, settings.length_alpha)
-        divisors = penalties.tolist()  # of length 1 first
-        for row, hypotheses in enumerate(found):
-            scored = [
-                replace(each, score=each.log_probability / divisors[len(each.tokens) + each.finished - 1])
-                for each in hypotheses
-            ]
-            found[row] = ranked(scored)[: settings.nbest]
+    def divisors(self, settings: DecodingConfig) -> list[float]:
+        """What the log-probability of an output is divided by, of length 1 first."""
+        lengths = torch.arange(1, self.places + 1)
+        penalties: list[float] = length_penalty(lengths, settings.length_penalty, settings.length_alpha).tolist()
+        return penalties
+
+    def rank(
+        self, hypotheses: Sequence[Hypothesis], settings: DecodingConfig, divisors: Sequence[float]
+    ) -> list[Hypothesis]:
+        """The n best of a source, with their scores."""
+        scored = [
+            replace(each, score=each.log_probability / divisors[len(each.tokens) + each.finished - 1])
+            for each in hypotheses
+        ]
+        return ranked(scored)[: settings.nbest]
 
 
 Begun = TypeVar("Begun")

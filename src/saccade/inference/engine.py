@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Protocol
@@ -21,8 +21,8 @@ from saccade.symbols import Symbols
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["float32", "int8"]
 
-Found = list[list[Hypothesis]]
-"""The hypotheses of each source, best first; none for an empty one."""
+Found = Iterator[tuple[int, list[Hypothesis]]]
+"""The place of a source and its hypotheses, best first, in any order and as they come; empty sources do not."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Work:
     settings: DecodingConfig  # as the search reads them
     indices: Sequence[int]  # the sources' places in the user's input: they key the random numbers
     prefixes: Sequence[Sequence[int]] | None = None
+    allowed: Sequence[Sequence[int]] | None = None  # the only tokens that each may be translated to
     scores: bool = True  # whether anybody looks at the log-probabilities
 
     def part(self, rows: Sequence[int]) -> Work:
@@ -42,6 +43,7 @@ class Work:
             sources=[self.sources[row] for row in rows],
             indices=[self.indices[row] for row in rows],
             prefixes=None if self.prefixes is None else [self.prefixes[row] for row in rows],
+            allowed=None if self.allowed is None else [self.allowed[row] for row in rows],
         )
 
 
@@ -57,7 +59,7 @@ class Engine(Protocol):
         """Whether work that has begun goes on while nobody waits for it."""
 
     def begin(self, work: Work) -> Callable[[], Found]:
-        """Begin some work; what is returned waits for its end."""
+        """Begin some work; what is returned waits for it."""
 
 
 class TorchEngine:
@@ -87,17 +89,15 @@ class TorchEngine:
         """All sources, in batches of like length, several side by side on a CPU."""
         model, batch_tokens = self.model(), work.settings.batch_tokens
 
-        def decode_batch(rows: list[int]) -> Found:
+        def decode_batch(rows: list[int]) -> list[list[Hypothesis]]:
             part = work.part(rows)
             with torch.inference_mode():
                 memory = model.encode(source_from(part.sources, self.source_tokenizers, self.device))
-            return search(model, memory, work.settings, self.symbols, prefixes=part.prefixes, indices=part.indices)
+            constraints = {"prefixes": part.prefixes, "allowed": part.allowed}
+            return search(model, memory, work.settings, self.symbols, indices=part.indices, **constraints)
 
         lengths = [longest(source) for source in work.sources]
         workers = workers_for(batch_tokens, self.device)
         batches = list(length_batches(lengths, batch_tokens // workers))
-        found: Found = [[] for _ in work.sources]
         for rows, several in zip(batches, side_by_side(decode_batch, batches, workers), strict=True):
-            for row, hypotheses in zip(rows, several, strict=True):
-                found[row] = hypotheses
-        return found
+            yield from zip(rows, several, strict=True)

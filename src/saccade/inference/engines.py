@@ -34,12 +34,12 @@ class Engines:
         self.fast: CTranslate2Engine | None = None
         self.lock = Lock()
 
-    def choose(self, settings: DecodingConfig, *, prefixes: bool = False) -> Engine:
+    def choose(self, settings: DecodingConfig, *, prefixes: bool = False, shortlist: bool = False) -> Engine:
         """The engine for some work, or an error if the one that was asked for cannot do it."""
         exporter = self.exporter
         if exporter is None:
             return self.torch
-        reason = refusal(settings, self.vocabulary, prefixes=prefixes)
+        reason = refusal(settings, self.vocabulary, prefixes=prefixes, shortlist=shortlist)
         if reason is not None:
             if exporter.insists:
                 raise UsageError(f"the engine ctranslate2 cannot do this: {reason}", do=USE_TORCH)

@@ -76,7 +76,9 @@ def compare(one: Engine, other: Engine, sources: Sequence[Reading], decoding: De
     """Compare two engines on some sources."""
     work = Work(sources, greedy(decoding), range(len(sources)))
     same, ties, largest = 0, 0, 0.0
-    for [first], [second] in zip(one.begin(work)(), other.begin(work)(), strict=True):
+    found, others_found = dict(one.begin(work)()), dict(other.begin(work)())
+    for row, [first] in found.items():
+        [second] = others_found[row]
         pairs = zip(first.token_log_probabilities, second.token_log_probabilities, strict=False)
         differences = [abs(mine - others) for mine, others in pairs]
         place = parting(first, second)

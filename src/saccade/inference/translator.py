@@ -5,31 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, overload
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from saccade.checkpoint import GENERATION, ModelFolder, find_model_folder, load_model_folder
 from saccade.config import build, merge
-from saccade.data.lexicon import Lexicon, read_lexicon
+from saccade.data.lexicon import Lexicon
 from saccade.data.text import normalize
 from saccade.data.tokenizer import Tokenizer
 from saccade.data.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.ensemble import Ensemble, Mean, shares_of
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
 from saccade.decoding.search import search
-from saccade.errors import SaccadeError, UsageError
-from saccade.inference.agreement import check_same_target, same_reading
+from saccade.errors import SaccadeError
 from saccade.inference.batching import Reading, length_batches, longest, source_from
-from saccade.inference.device import choose_device
-from saccade.inference.engine import EngineName, Found, Precision, TorchEngine, Work
-from saccade.inference.engines import Engines, Exporter, check_engine, unavailable
+from saccade.inference.engine import Engine, Found, TorchEngine, Work
+from saccade.inference.engines import Engines, Exporter
 from saccade.inference.explanation import Explanation, alignment_of
-from saccade.inference.opening import Deferred, open_parts
+from saccade.inference.opening import Deferred
+from saccade.inference.shortlist import Shortlist
 from saccade.inference.streaming import AtHand, read_windows
 from saccade.inference.unknown_words import align, check_attends, replaced_text, words_of
 from saccade.interface import Source, Translates
@@ -83,13 +79,15 @@ class Translator:
         *,
         source_tokenizers: Sequence[Tokenizer] = (),
         lexicon: Lexicon | None = None,
+        shortlist: Shortlist | None = None,
         exporter: Exporter | None = None,
     ) -> None:
         """On a CPU several threads call the model at once, each with its own batch: it must keep nothing between calls.
 
         `source_tokenizers` are those of an ensemble's members, if they differ; else `tokenizers.source` reads.
 
-        `lexicon` is for the decoding setting `replace_unknown="lexicon"`; without an `exporter` torch does everything.
+        `lexicon` is for the decoding setting `replace_unknown="lexicon"`, a `shortlist` keeps every search to likely
+        translations of its source; without an `exporter` torch does everything.
         """
         self.load_model: Callable[[], Translates] = model if isinstance(model, Deferred) else lambda: model
         self.tokenizers = tokenizers
@@ -97,6 +95,7 @@ class Translator:
         self.device = torch.device(device)
         self.source_tokenizers = tuple(source_tokenizers) or (tokenizers.source,)
         self.lexicon = lexicon
+        self.shortlist = shortlist
         torch_engine = TorchEngine(self.load_model, self.source_tokenizers, self.symbols, self.device)
         self.engines = Engines(torch_engine, tokenizers.target.size, exporter)
 
@@ -150,7 +149,7 @@ class Translator:
         always are, those of an iterator by default never.
         """
         settings = settings or self.decoding
-        ahead = self.engines.choose(settings.for_search, prefixes=prefixes is not None).works_ahead
+        ahead = self.engine(settings, prefixes=prefixes is not None).works_ahead
         at_hand = at_hand or (lambda: isinstance(texts, Sequence))
         waiting: Callable[[], list[Translation]] | None = None
         for window in read_windows(texts, prefixes, WINDOW, at_hand if ahead else None):
@@ -164,6 +163,16 @@ class Translator:
                 waiting = None
         if waiting is not None:
             yield from waiting()
+
+    def engine(self, settings: DecodingConfig, *, prefixes: bool = False) -> Engine:
+        """The engine that some work is for, or an error if it cannot be done."""
+        if self.shortlist is not None and settings.sample:
+            raise SaccadeError("a shortlist is for searches, not for drawing", do="leave the shortlist or sample out")
+        return self.engines.choose(settings.for_search, prefixes=prefixes, shortlist=self.shortlist is not None)
+
+    def allowed(self, sources: Sequence[Reading]) -> list[list[int]] | None:
+        """The tokens that each source may be translated to; None: all."""
+        return None if self.shortlist is None else [self.shortlist.tokens(source) for source in sources]
 
     def translate_window(
         self,
@@ -190,8 +199,9 @@ class Translator:
         self.check_replacement(settings)
         sources = self.read(texts)
         forced = None if prefixes is None else self.tokenizers.target.encode_batch(prefixes)
-        work = Work(sources, settings.for_search, range(first, first + len(texts)), forced, scores)
-        decoded = self.engines.choose(work.settings, prefixes=prefixes is not None).begin(work)
+        indices = range(first, first + len(texts))
+        work = Work(sources, settings.for_search, indices, forced, self.allowed(sources), scores)
+        decoded = self.engine(settings, prefixes=prefixes is not None).begin(work)
         return partial(self.finish, texts, sources, settings, prefixes, decoded)
 
     def finish(
@@ -204,7 +214,7 @@ class Translator:
     ) -> list[Translation]:
         """Wait for the hypotheses of some texts, and write them out."""
         nothing = (Candidate("", (), 0.0, 0.0, (), ()),)  # an empty line stays an empty line
-        outputs = {row: tuple(map(self.candidate, found)) for row, found in enumerate(decoded()) if found}
+        outputs = {row: tuple(map(self.candidate, found)) for row, found in decoded()}
         if settings.replace_unknown != "none":
             outputs |= self.without_unknown(texts, sources, outputs, settings, prefixes)
         return [Translation(text, outputs.get(row, nothing)) for row, text in enumerate(texts)]
@@ -291,7 +301,8 @@ class Translator:
         memory = self.model.encode(source, record=True)
         if target is None:
             settings = self.settings({**decoding, "nbest": 1})
-            tokens = list(search(self.model, memory, settings.for_search, self.symbols)[0][0].tokens)
+            allowed = self.allowed([(encoding.ids,)])
+            tokens = list(search(self.model, memory, settings.for_search, self.symbols, allowed=allowed)[0][0].tokens)
         else:
             tokens = self.tokenizers.target.encode(target).ids if isinstance(target, str) else list(target)
         prefix = torch.tensor([[self.symbols.begin, *tokens]], device=self.device)
@@ -325,74 +336,3 @@ class Translator:
     def source_batch(self, sequences: Sequence[Sequence[int]]) -> Source:
         """Id sequences of the one source tokenizer, each ended by the end symbol, as one padded source."""
         return self.source_of([(list(ids),) for ids in sequences])
-
-
-def load(
-    path: str | Path | Sequence[str | Path],
-    device: str = "auto",
-    *,
-    engine: EngineName = "auto",
-    precision: Precision = "float32",
-    mean: Mean = "arithmetic",
-    weights: Sequence[float] | None = None,
-    lexicon: str | Path | None = None,
-) -> Translator:
-    """A translator from a run directory or a model folder, on the fastest device there is.
-
-    On a CPU the engine `auto` takes CTranslate2 for every model and every setting that it can do, else torch; its
-    `precision` may be int8, faster and less exact, for whoever asks for `ctranslate2` by name.
-
-    Several paths are an ensemble: the models decode together, by the `mean` of their probabilities, with `weights` if
-    they should not count alike. Decoding defaults are those of the first. `lexicon` is a file of words that unknown
-    ones can be replaced by.
-    """
-    place = choose_device(device)
-    paths = [path] if isinstance(path, str | Path) else list(path)
-    shares_of(weights, len(paths))  # refused before the models are read
-    check_engine(engine, precision, len(paths))
-    folders = [find_model_folder(Path(name)) for name in paths]
-    if len(folders) == 1:
-        found = open_translator(folders[0], place, engine, precision)
-    else:
-        translators = [open_translator(folder, place, "torch", precision) for folder in folders]
-        found = together(translators, [str(name) for name in paths], mean=mean, weights=weights)
-    found.lexicon = None if lexicon is None else read_lexicon(lexicon)
-    return found
-
-
-def open_translator(folder: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
-    """The translator of one model folder."""
-    if engine == "torch":
-        return translator_from(load_model_folder(folder, device), device, where=str(folder))
-    parts = open_parts(folder, device)
-    decoding = build(DecodingConfig, parts.generation, where=str(folder / GENERATION))
-    reason = unavailable(parts.config, device)
-    if reason is not None and engine == "ctranslate2":
-        raise UsageError(f"the engine ctranslate2 cannot run this model: {reason}", do="leave the engine to auto")
-    exporter = None
-    if reason is None:
-        exporter = Exporter(folder, parts, decoding, precision=precision, insists=engine == "ctranslate2")
-    return Translator(parts.model, parts.tokenizers, decoding, device, exporter=exporter)
-
-
-def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:
-    """A translator from a model folder in memory."""
-    decoding = build(DecodingConfig, folder.generation, where=str(Path(where) / GENERATION))
-    return Translator(folder.model, folder.tokenizers, decoding, device)
-
-
-def together(
-    translators: Sequence[Translator],
-    names: Sequence[str],
-    *,
-    mean: Mean = "arithmetic",
-    weights: Sequence[float] | None = None,
-) -> Translator:
-    """Several translators as one, with the decoding defaults of the first; `names` are for errors."""
-    first = translators[0]
-    check_same_target([translator.tokenizers.target for translator in translators], names)
-    readers = [translator.tokenizers.source for translator in translators]
-    source_tokenizers = readers[:1] if same_reading(readers) else readers
-    example = source_from([([],) * len(source_tokenizers)], source_tokenizers, first.device)
-    ensemble = Ensemble([translator.model for translator in translators], example, mean=mean, weights=weights)
-    return Translator(ensemble, first.tokenizers, first.decoding, first.device, source_tokenizers=source_tokenizers)

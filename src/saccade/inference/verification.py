@@ -30,7 +30,8 @@ from saccade.decoding.scoring import score
 from saccade.decoding.search import search
 from saccade.errors import SaccadeError
 from saccade.inference.batching import Reading, longest
-from saccade.inference.translator import Translator, translator_from
+from saccade.inference.loading import translator_from
+from saccade.inference.translator import Translator
 from saccade.interface import Decodes, Memory, Source, Translates, select
 from saccade.symbols import Symbols
 

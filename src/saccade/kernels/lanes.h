@@ -122,6 +122,26 @@ INLINE void store_within(float *to, lanes values, int some)
 
 INLINE int64_t rounded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
+/* Mean of a row, and one over its deviation. */
+INLINE void moments(int64_t width, const float *row, float epsilon, float *mean, float *inverse)
+{
+    lanes sum = {0}, squares = {0};
+    for (int64_t at = 0; at < width; at += LANES) sum += load_within(row + at, within(at, width));
+    float middle = sum_of(sum) / (float)width;
+    int64_t at = 0;
+    for (; at + LANES <= width; at += LANES) {
+        lanes apart = load(row + at) - middle;
+        squares += apart * apart;
+    }
+    if (at < width) {
+        float apart[LANES] = {0};
+        store_some(apart, load_some(row + at, within(at, width)) - middle, within(at, width));
+        squares += load(apart) * load(apart);
+    }
+    *mean = middle;
+    *inverse = 1.0f / sqrtf(sum_of(squares) / (float)width + epsilon);
+}
+
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 INLINE int thread_number(void)

@@ -18,26 +18,6 @@ EXPORT void saccade_dropout(int threads, int64_t count, const float *x, float *o
     }
 }
 
-/* Mean of a row, and one over its deviation. */
-INLINE void moments(int64_t width, const float *row, float epsilon, float *mean, float *inverse)
-{
-    lanes sum = {0}, squares = {0};
-    for (int64_t at = 0; at < width; at += LANES) sum += load_within(row + at, within(at, width));
-    float middle = sum_of(sum) / (float)width;
-    int64_t at = 0;
-    for (; at + LANES <= width; at += LANES) {
-        lanes apart = load(row + at) - middle;
-        squares += apart * apart;
-    }
-    if (at < width) {
-        float apart[LANES] = {0};
-        store_some(apart, load_some(row + at, within(at, width)) - middle, within(at, width));
-        squares += load(apart) * load(apart);
-    }
-    *mean = middle;
-    *inverse = 1.0f / sqrtf(sum_of(squares) / (float)width + epsilon);
-}
-
 /* total = x + dropout(sublayer + bias), in the place of the sublayer; normal = (total - mean) / deviation * scale + shift.
  * Without a sublayer the total is x. `mean` and `inverse` (1 / deviation) are kept for the way back. */
 EXPORT void saccade_residual_norm(int threads, int64_t rows, int64_t width, const float *x, float *sublayer,

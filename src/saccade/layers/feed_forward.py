@@ -13,6 +13,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
+        self.inner = inner
         self.expand = nn.Linear(width, inner)
         self.contract = nn.Linear(inner, width)
         for linear in (self.expand, self.contract):

@@ -60,10 +60,10 @@ class SelfAttention(nn.Module):
         context = SelfAttend.apply(projected, self.query_key_value.bias, places.starts, self.heads, causal)  # type: ignore[no-untyped-call]
         return row_product(context, self.output)
 
-    def step_rows(self, x: Tensor, past: Past, record: bool) -> tuple[Attended, Past]:
-        """One new place x (N, D), without the last bias."""
-        attended, past = attend_past(self.query_key_value, x, past, self.heads, record)
-        return Attended(row_product(attended.context, self.output), attended.weights), past
+    def step_rows(self, x: Tensor, past: Past, layer: int, record: bool) -> Attended:
+        """The last place x (N, D) of a past that has room for it, without the last bias."""
+        attended = attend_past(self.query_key_value, x, past, layer, self.heads, record)
+        return Attended(row_product(attended.context, self.output), attended.weights)
 
     def step(self, x: Tensor, past: KeysValues, *, record: bool = False) -> tuple[Attended, KeysValues]:
         """One new place x (B, 1, D) that sees all of `past` and itself."""
@@ -117,7 +117,7 @@ class CrossAttention(nn.Module):
         context = CrossAttend.apply(*parts, places.starts, memory_places.starts, self.heads)  # type: ignore[no-untyped-call]
         return row_product(context, self.output)
 
-    def step_rows(self, x: Tensor, memory: MemoryRows, mask: Tensor, record: bool) -> Attended:
+    def step_rows(self, x: Tensor, memory: MemoryRows, layer: int, mask: Tensor, record: bool) -> Attended:
         """One new place x (N, D) of each hypothesis, mask (B, S), without the last bias."""
-        attended = attend_memory(self.query, self.key_value, x, memory, mask, self.heads, record)
+        attended = attend_memory(self.query, self.key_value, x, memory, layer, mask, self.heads, record)
         return Attended(row_product(attended.context, self.output), attended.weights)

@@ -11,30 +11,34 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from saccade.interface import OfMemory, Shared
+from saccade.interface import Shared
 from saccade.kernels import kernel
 from saccade.layers.attention import Attended
-from saccade.layers.packed import Packed, row_product
+from saccade.layers.packed import row_product
 
 
 class Past(NamedTuple):
-    """The places before, of each hypothesis."""
+    """The places before, of each hypothesis, in all layers."""
 
     origin: Tensor  # (N, t) the row of the hypothesis at each earlier step
-    steps: Shared[tuple[Tensor, ...]]  # t times (N at that step, 3D): queries, keys and values, without their bias
+    steps: Shared[tuple[Tensor, ...]]  # t times (L, N at that step, 3D): queries, keys and values, without their bias
 
     @property
     def place(self) -> int:
         """How many places there are: the place of the next token."""
         return self.origin.size(1)
 
+    def addresses(self, layer: int) -> Tensor:
+        """Where the rows of a layer are, at each step (t,)."""
+        return torch.tensor([step.data_ptr() + 4 * layer * step.stride(0) for step in self.steps.value])
+
 
 class MemoryRows(NamedTuple):
-    """Keys and values of a packed memory."""
+    """Keys and values of a packed memory, in all layers."""
 
     first: Tensor  # (B,) the first row of each sentence
     counts: Tensor  # (B,) how many rows it has
-    rows: Shared[Tensor]  # (M, 2D) without their bias
+    rows: Shared[Tensor]  # (L, M, 2D) without their bias
 
 
 def no_past(rows: int) -> Past:
@@ -42,30 +46,38 @@ def no_past(rows: int) -> Past:
     return Past(torch.empty(rows, 0, dtype=torch.int64), Shared(()))
 
 
-def memory_rows(projection: nn.Linear, states: Tensor, places: Packed) -> OfMemory[MemoryRows]:
-    """Project a packed memory (M, D) once and for all."""
-    return OfMemory(MemoryRows(places.starts[:-1], places.starts.diff(), Shared(row_product(states, projection))))
+def further(past: Past, step: Tensor) -> Past:
+    """The past with one more place, whose projections (L, N, 3D) the layers are going to write."""
+    itself = torch.arange(step.size(1))[:, None]
+    return Past(torch.cat([past.origin, itself], 1), Shared((*past.steps.value, step)))
 
 
-def attend_past(projection: nn.Linear, x: Tensor, past: Past, heads: int, record: bool) -> tuple[Attended, Past]:
-    """One more place x (N, D) of each hypothesis to its past and itself; the context has no output projection yet."""
-    projected = row_product(x, projection)  # (N, 3D)
+def attend_past(projection: nn.Linear, x: Tensor, past: Past, layer: int, heads: int, record: bool) -> Attended:
+    """The last place x (N, D) of each hypothesis to its past and itself; the context has no output projection yet."""
     rows, width = x.shape
-    itself = torch.arange(rows)[:, None]
-    past = Past(torch.cat([past.origin, itself], 1), Shared((*past.steps.value, projected)))
-    addresses = torch.tensor([step.data_ptr() for step in past.steps.value])
+    projected = past.steps.value[-1][layer]  # (N, 3D)
+    with torch.no_grad():
+        torch.mm(x, projection.weight.t(), out=projected)
     context = torch.empty_like(x)
     weights = x.new_empty(rows, heads, 1, past.place) if record else None
+    addresses = past.addresses(layer)
     kernel(
         *("attend_past", rows, heads, width // heads, past.place, addresses.data_ptr(), past.origin.data_ptr()),
         *(projected.data_ptr(), projection.bias.data_ptr(), context.data_ptr()),
         None if weights is None else weights.data_ptr(),
     )
-    return Attended(context, weights), past
+    return Attended(context, weights)
 
 
 def attend_memory(
-    projection: nn.Linear, key_value: nn.Linear, x: Tensor, memory: MemoryRows, mask: Tensor, heads: int, record: bool
+    projection: nn.Linear,
+    key_value: nn.Linear,
+    x: Tensor,
+    memory: MemoryRows,
+    layer: int,
+    mask: Tensor,
+    heads: int,
+    record: bool,
 ) -> Attended:
     """One place x (N, D) of each hypothesis to the memory of its sentence, mask (B, S); N = B·W."""
     query = row_product(x, projection)  # (N, D)
@@ -75,7 +87,7 @@ def attend_memory(
     beam = rows // max(1, mask.size(0))
     kernel(
         *("attend_memory", rows, heads, width // heads, beam, mask.size(1)),
-        *(memory.first.data_ptr(), memory.counts.data_ptr(), memory.rows.value.data_ptr(), query.data_ptr()),
+        *(memory.first.data_ptr(), memory.counts.data_ptr(), memory.rows.value[layer].data_ptr(), query.data_ptr()),
         *(projection.bias.data_ptr(), key_value.bias[width:].data_ptr(), context.data_ptr()),
         None if weights is None else weights.data_ptr(),
     )

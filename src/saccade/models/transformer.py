@@ -29,11 +29,11 @@ from saccade.layers.feed_forward import FeedForward
 from saccade.layers.local_attention import LocalPast, LocalSelfAttention
 from saccade.layers.mixture_of_experts import SUMS, MixtureOfExperts, Routing, auxiliary_of
 from saccade.layers.multi_head import CrossAttention, KeysValues, SelfAttention
-from saccade.layers.packed import Packed, Rows, norm_rows, packs
+from saccade.layers.packed import Packed, packs
 from saccade.layers.positions import PositionKind, PositionUse
 from saccade.layers.residual import NormPlace, Residual
-from saccade.layers.stepping import MemoryRows, Past, memory_rows, no_past
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.models.transformer_rows import RowState, decode_rows, encode_rows, start_rows, step_rows
 from saccade.symbols import Symbols
 
 
@@ -149,8 +149,8 @@ MINIATURE = TransformerConfig(encoder_layers=2, decoder_layers=2, width=16, feed
 class LayerState(NamedTuple):
     """What one decoder layer keeps between steps."""
 
-    past: KeysValues | LocalPast | Past  # of the target so far
-    memory: OfMemory[KeysValues] | OfMemory[MemoryRows]  # projected once
+    past: KeysValues | LocalPast  # of the target so far
+    memory: OfMemory[KeysValues]  # projected once
 
 
 class LayerOutput(NamedTuple):
@@ -179,12 +179,6 @@ class EncoderLayer(nn.Module):
         fed, routing = feed(self.feed_forward, self.feed_forward_residual.before(x), mask)
         return LayerOutput(self.feed_forward_residual.after(x, fed), attended.weights, None, routing)
 
-    def rows(self, rows: Rows, places: Packed, following: nn.Module) -> Rows:
-        """The same of a packed batch, where nothing is recorded; `following` is the norm after this layer."""
-        attended = self.attention.rows(rows.normal, places)
-        rows = self.attention_residual.rows(rows, attended, self.attention.output.bias, self.feed_forward_residual.norm)
-        return feed_rows(self.feed_forward, self.feed_forward_residual, rows, following)
-
 
 class DecoderLayer(nn.Module):
     """Masked self-attention, cross-attention to the memory, feed-forward, each in a residual."""
@@ -207,14 +201,6 @@ class DecoderLayer(nn.Module):
         fed, routing = feed(self.feed_forward, self.feed_forward_residual.before(x), real)
         return LayerOutput(self.feed_forward_residual.after(x, fed), attended.weights, crossed.weights, routing)
 
-    def rows(self, rows: Rows, places: Packed, memory: Tensor, memory_places: Packed, following: nn.Module) -> Rows:
-        """The same of a packed batch and a packed memory (M, D), where nothing is recorded."""
-        attended = self.attention.rows(rows.normal, places, causal=True)
-        rows = self.attention_residual.rows(rows, attended, self.attention.output.bias, self.cross_residual.norm)
-        crossed = self.cross.rows(rows.normal, places, memory, memory_places)
-        rows = self.cross_residual.rows(rows, crossed, self.cross.output.bias, self.feed_forward_residual.norm)
-        return feed_rows(self.feed_forward, self.feed_forward_residual, rows, following)
-
     def start(self, memory: Memory) -> LayerState:
         """An empty past, and the memory's keys and values."""
         return LayerState(self.attention.empty(memory.states), OfMemory(self.cross.project(memory.states)))
@@ -230,21 +216,6 @@ class DecoderLayer(nn.Module):
         x = self.feed_forward_residual.after(x, fed)
         looks = None if crossed.weights is None else apart(crossed.weights)
         return LayerOutput(x, attended.weights, looks), LayerState(past, state.memory)
-
-    def start_rows(self, states: Tensor, places: Packed) -> LayerState:
-        """`start` with a packed memory (M, D)."""
-        return LayerState(no_past(places.shape[0]), memory_rows(self.cross.key_value, states, places))
-
-    def step_rows(
-        self, rows: Rows, state: LayerState, mask: Tensor, following: nn.Module, record: bool
-    ) -> tuple[Rows, LayerOutput, LayerState]:
-        """`step` of rows (N, D), mask (B, S)."""
-        own, past = self.attention.step_rows(rows.normal, state.past, record)
-        rows = self.attention_residual.rows(rows, own.context, self.attention.output.bias, self.cross_residual.norm)
-        crossed = self.cross.step_rows(rows.normal, cast("MemoryRows", state.memory.value), mask, record)
-        rows = self.cross_residual.rows(rows, crossed.context, self.cross.output.bias, self.feed_forward_residual.norm)
-        rows = feed_rows(self.feed_forward, self.feed_forward_residual, rows, following)
-        return rows, LayerOutput(rows.normal, own.weights, crossed.weights), LayerState(past, state.memory)
 
 
 def make_self_attention(config: TransformerConfig) -> Any:
@@ -273,12 +244,6 @@ def feed(network: FeedForward | MixtureOfExperts, x: Tensor, real: Tensor | None
     if isinstance(network, MixtureOfExperts):
         return cast("tuple[Tensor, Routing | None]", network(x, real))
     return network(x), None
-
-
-def feed_rows(network: FeedForward | MixtureOfExperts, residual: Residual, rows: Rows, following: nn.Module) -> Rows:
-    """The last sublayer of a packed batch; one with experts is not packed."""
-    assert isinstance(network, FeedForward)
-    return residual.rows(rows, network.rows(rows.normal), network.contract.bias, following)
 
 
 class Transformer(nn.Module):
@@ -311,7 +276,7 @@ class Transformer(nn.Module):
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, D)
         if self.packs(x, record):
-            return Memory(self.encode_rows(x, Packed.of(source.mask)), source.mask)
+            return Memory(encode_rows(self, x, Packed.of(source.mask)), source.mask)
         outputs: list[LayerOutput] = []
         for layer in self.encoder:
             outputs.append(layer(x, source.mask, record))
@@ -325,27 +290,29 @@ class Transformer(nn.Module):
         real = prefix != Symbols.pad  # (B, T)
         x = self.target_embedding(prefix)  # (B, T, D)
         if self.packs(x, record) and self.packs(memory.states, record):
-            return Decoded(self.decode_rows(x, Packed.of(real), memory))
+            return Decoded(decode_rows(self, x, Packed.of(real), memory))
         outputs: list[LayerOutput] = []
         for layer in self.decoder:
             outputs.append(layer(x, memory, mask, real, record))
             x = outputs[-1].x
         return Decoded(self.decoder_norm(x), decoder_records(outputs), self.asked(outputs))
 
-    def start(self, memory: Memory) -> tuple[LayerState, ...]:
+    def start(self, memory: Memory) -> tuple[LayerState, ...] | RowState:
         """Empty caches, and the keys and values of the memory."""
         if self.packs(memory.states, record=False):
-            places = Packed.of(memory.mask)
-            states = places.pack(memory.states)
-            return tuple(layer.start_rows(states, places) for layer in self.decoder_layers())
+            return start_rows(self, memory)
         return tuple(layer.start(memory) for layer in self.decoder_layers())
 
-    def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
+    def step(
+        self, token: Tensor, state: tuple[LayerState, ...] | RowState, memory: Memory, *, record: bool = False
+    ) -> Step:
         """token (N,)."""
-        place = state[0].past.place
-        x = self.target_embedding(token[:, None], place)  # (N, 1, D)
-        if isinstance(state[0].past, Past):
-            return self.step_rows(x.squeeze(1), state, memory.mask, record)
+        if isinstance(state, RowState):
+            x = self.target_embedding(token[:, None], state.past.place).squeeze(1)  # (N, D)
+            stepped = step_rows(self, x, state, memory.mask, record)
+            looks = records("decoder-self", stepped.own) + records("cross", stepped.cross)
+            return Step(stepped.output, stepped.state, looks)
+        x = self.target_embedding(token[:, None], state[0].past.place)  # (N, 1, D)
         mask = memory.mask[:, None, None]  # (B, 1, 1, S)
         outputs: list[LayerOutput] = []
         states: list[LayerState] = []
@@ -359,39 +326,6 @@ class Transformer(nn.Module):
     def packs(self, x: Tensor, record: bool) -> bool:
         """Whether a batch (B, T, D) goes through the layers without its padding."""
         return self.plain and not record and packs(x, x.size(1))
-
-    def encode_rows(self, x: Tensor, places: Packed) -> Tensor:
-        """`encode` without padding: embeddings (B, S, D) to the memory's states."""
-        rows, norms = self.begin_rows(places.pack(x), self.encoder, self.encoder_norm)
-        for layer, following in zip(cast("list[EncoderLayer]", self.encoder), norms, strict=True):
-            rows = layer.rows(rows, places, following)
-        return places.unpack(rows.normal)
-
-    def decode_rows(self, x: Tensor, places: Packed, memory: Memory) -> Tensor:
-        """`decode` without padding: embeddings (B, T, D) to the outputs."""
-        memory_places = Packed.of(memory.mask)
-        states = memory_places.pack(memory.states)
-        rows, norms = self.begin_rows(places.pack(x), self.decoder, self.decoder_norm)
-        for layer, following in zip(self.decoder_layers(), norms, strict=True):
-            rows = layer.rows(rows, places, states, memory_places, following)
-        return places.unpack(rows.normal)
-
-    def step_rows(self, x: Tensor, state: tuple[LayerState, ...], mask: Tensor, record: bool) -> Step:
-        """`step` from embeddings (N, D), mask (B, S)."""
-        rows, norms = self.begin_rows(x, self.decoder, self.decoder_norm)
-        outputs: list[LayerOutput] = []
-        states: list[LayerState] = []
-        for layer, past, following in zip(self.decoder_layers(), state, norms, strict=True):
-            rows, output, new = layer.step_rows(rows, past, mask, following, record)
-            outputs.append(output)
-            states.append(new)
-        return Step(rows.normal, tuple(states), decoder_records(outputs))
-
-    def begin_rows(self, x: Tensor, layers: nn.ModuleList, last: nn.Module) -> tuple[Rows, list[nn.Module]]:
-        """Embeddings (N, D) as the first layer reads them, and for each layer the norm that follows it."""
-        norms = [cast("Residual", layer.attention_residual).norm for layer in layers]
-        normal = norm_rows(norms[0], x) if self.pre else x
-        return Rows(x, normal), [*norms[1:], last]
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """The decoder's layers with their type, which a module list forgets."""

@@ -1,0 +1,165 @@
+"""The Transformer on the kernels: batches without their padding, and steps that copy no cache.
+
+These are the sums of `transformer.py` in another order: a sublayer ends in a product without its bias, then come the
+bias, the residual sum and the norm in one pass, whosever that norm is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from saccade.interface import Memory, OfMemory, Shared
+from saccade.kernels import LayerWeights, Norm, kernel
+from saccade.layers.feed_forward import FeedForward
+from saccade.layers.packed import Packed, Rows, norm_rows, row_product
+from saccade.layers.stepping import MemoryRows, Past, further, no_past
+
+if TYPE_CHECKING:
+    from saccade.layers.mixture_of_experts import MixtureOfExperts
+    from saccade.layers.residual import Residual
+    from saccade.models.transformer import DecoderLayer, EncoderLayer, Transformer
+
+FEW = 16
+"""So many hypotheses at most go through all layers in one call; the library's products are faster with more."""
+
+
+class RowState(NamedTuple):
+    """What the decoder keeps between steps."""
+
+    past: Past
+    memory: OfMemory[MemoryRows]
+    weights: Shared[ctypes.Array[LayerWeights]]  # where they are
+
+
+class SteppedRows(NamedTuple):
+    """One place of N hypotheses."""
+
+    output: Tensor  # (N, D)
+    state: RowState
+    own: list[Tensor | None]  # where each layer looked, if that was recorded
+    cross: list[Tensor | None]
+
+
+def encode_rows(model: Transformer, x: Tensor, places: Packed) -> Tensor:
+    """Embeddings (B, S, D) to the memory's states."""
+    layers = cast("list[EncoderLayer]", model.encoder)
+    residuals = [part for layer in layers for part in (layer.attention_residual, layer.feed_forward_residual)]
+    norms = iter(following(residuals, model.encoder_norm))
+    rows = begin_rows(model, places.pack(x), residuals[0])
+    for layer in layers:
+        attended = layer.attention.rows(rows.normal, places)
+        rows = layer.attention_residual.rows(rows, attended, layer.attention.output.bias, next(norms))
+        rows = feed_rows(layer.feed_forward, layer.feed_forward_residual, rows, next(norms))
+    return places.unpack(rows.normal)
+
+
+def decode_rows(model: Transformer, x: Tensor, places: Packed, memory: Memory) -> Tensor:
+    """Embeddings (B, T, D) to the outputs."""
+    memory_places = Packed.of(memory.mask)
+    states = memory_places.pack(memory.states)  # (M, D)
+    layers = model.decoder_layers()
+    residuals = decoder_residuals(layers)
+    norms = iter(following(residuals, model.decoder_norm))
+    rows = begin_rows(model, places.pack(x), residuals[0])
+    for layer in layers:
+        attended = layer.attention.rows(rows.normal, places, causal=True)
+        rows = layer.attention_residual.rows(rows, attended, layer.attention.output.bias, next(norms))
+        crossed = layer.cross.rows(rows.normal, places, states, memory_places)
+        rows = layer.cross_residual.rows(rows, crossed, layer.cross.output.bias, next(norms))
+        rows = feed_rows(layer.feed_forward, layer.feed_forward_residual, rows, next(norms))
+    return places.unpack(rows.normal)
+
+
+def start_rows(model: Transformer, memory: Memory) -> RowState:
+    """An empty past, and keys and values of the memory."""
+    places = Packed.of(memory.mask)
+    states, layers = places.pack(memory.states), model.decoder_layers()
+    projected = torch.stack([row_product(states, layer.cross.key_value) for layer in layers])  # (L, M, 2D)
+    rows = MemoryRows(places.starts[:-1], places.starts.diff(), Shared(projected))
+    return RowState(no_past(len(memory.mask)), OfMemory(rows), Shared(addresses(model)))
+
+
+def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, record: bool) -> SteppedRows:
+    """One more place from embeddings (N, D), mask (B, S)."""
+    state = state._replace(past=further(state.past, x.new_empty(len(model.decoder), len(x), 3 * x.size(1))))
+    if len(x) <= FEW and not record:
+        return SteppedRows(step_few(model, x, state, mask), state, [], [])
+    layers = model.decoder_layers()
+    residuals = decoder_residuals(layers)
+    norms = iter(following(residuals, model.decoder_norm))
+    rows = begin_rows(model, x, residuals[0])
+    looks: list[tuple[Tensor | None, Tensor | None]] = []
+    for number, layer in enumerate(layers):
+        own = layer.attention.step_rows(rows.normal, state.past, number, record)
+        rows = layer.attention_residual.rows(rows, own.context, layer.attention.output.bias, next(norms))
+        crossed = layer.cross.step_rows(rows.normal, state.memory.value, number, mask, record)
+        rows = layer.cross_residual.rows(rows, crossed.context, layer.cross.output.bias, next(norms))
+        rows = feed_rows(layer.feed_forward, layer.feed_forward_residual, rows, next(norms))
+        looks.append((own.weights, crossed.weights))
+    return SteppedRows(rows.normal, state, *map(list, zip(*looks, strict=True)))
+
+
+def step_few(model: Transformer, x: Tensor, state: RowState, mask: Tensor) -> Tensor:
+    """The same of a few hypotheses in one call."""
+    layers, past, memory = model.decoder_layers(), state.past, state.memory.value
+    steps = torch.tensor([[step.data_ptr(), step.size(1)] for step in past.steps.value]).t().contiguous()  # (2, t)
+    heads, width, inner = layers[0].attention.heads, x.size(1), cast("FeedForward", layers[0].feed_forward).inner
+    x, out = x.clone(), torch.empty_like(x)
+    first = layers[0].attention_residual.norm
+    kernel(
+        *("decoder_step", len(layers), state.weights.value, Norm.of(first), first.eps, model.pre),
+        *(len(x), heads, width // heads, inner, past.place, steps[0].data_ptr(), steps[1].data_ptr()),
+        *(past.origin.data_ptr(), len(x) // max(1, len(mask)), mask.size(1), memory.first.data_ptr()),
+        *(memory.counts.data_ptr(), memory.rows.value.data_ptr(), memory.rows.value.size(1)),
+        *(x.data_ptr(), out.data_ptr()),
+    )
+    return out
+
+
+def addresses(model: Transformer) -> ctypes.Array[LayerWeights]:
+    """Where the weights of the decoder's layers are."""
+    layers = model.decoder_layers()
+    norms = iter(following(decoder_residuals(layers), model.decoder_norm))
+    return (LayerWeights * len(layers))(*(weights_of(layer, [next(norms) for _ in range(3)]) for layer in layers))
+
+
+def weights_of(layer: DecoderLayer, after: list[nn.Module]) -> LayerWeights:
+    """Where the weights of a layer are; `after` are the norms that follow its sublayers."""
+    own, cross, network = layer.attention, layer.cross, cast("FeedForward", layer.feed_forward)
+    tensors = (
+        *(own.query_key_value.weight, own.query_key_value.bias, own.output.weight, own.output.bias),
+        *(cross.query.weight, cross.query.bias, cross.key_value.bias[cross.query.out_features :]),
+        *(cross.output.weight, cross.output.bias),
+        *(network.expand.weight, network.expand.bias, network.contract.weight, network.contract.bias),
+    )
+    return LayerWeights(*(tensor.data_ptr() for tensor in tensors), (Norm * 3)(*map(Norm.of, after)))
+
+
+def begin_rows(model: Transformer, x: Tensor, first: Residual) -> Rows:
+    """Embeddings (N, D) as the first sublayer reads them."""
+    return Rows(x, norm_rows(first.norm, x) if model.pre else x)
+
+
+def decoder_residuals(layers: list[DecoderLayer]) -> list[Residual]:
+    """Of all sublayers of a decoder."""
+    return [
+        part
+        for layer in layers
+        for part in (layer.attention_residual, layer.cross_residual, layer.feed_forward_residual)
+    ]
+
+
+def following(residuals: list[Residual], last: nn.Module) -> list[nn.Module]:
+    """The norm after each residual sum: its own or, with the norm first, that of the next sublayer."""
+    norms = [residual.norm for residual in residuals]
+    return [*norms[1:], last] if residuals[0].pre else [*norms]
+
+
+def feed_rows(network: FeedForward | MixtureOfExperts, residual: Residual, rows: Rows, after: nn.Module) -> Rows:
+    """The last sublayer of a packed batch; one with experts is not packed."""
+    assert isinstance(network, FeedForward)
+    return residual.rows(rows, network.rows(rows.normal), network.contract.bias, after)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from inference.small_models import PAIRS, TEXTS, save_model
+from saccade.data.lexicon import PiecePairs, pieces_of
+from saccade.data.lines import FileError
+from saccade.errors import SaccadeError, UsageError
+from saccade.inference import shortlist as module
+from saccade.inference.loading import load
+from saccade.inference.shortlist import read_shortlist
+from saccade.inference.translator import Translator
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_model(tmp_path / "model", {"norm": "pre"}, joint=False)
+
+
+@pytest.fixture
+def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a, b and c become; nothing is on every shortlist but the symbols."""
+    monkeypatch.setattr(module, "ALWAYS", 4)
+    path = tmp_path / "few.tsv"
+    path.write_text("a\tA\t0.9\na\tB\t0.1\n\nb\tB\nc\tK\t0.5\n", encoding="utf-8")
+    return path
+
+
+def letters(translator: Translator, text: str) -> set[str]:
+    return set(translator.translate(text, min_length=3)) - {" "}
+
+
+def test_outputs_keep_to_the_translations_of_the_source(folder, few):
+    translator = load(folder, "cpu", shortlist=few)
+    assert letters(translator, "a") <= {"A", "B"}
+    assert letters(translator, "c") == {"K"}
+    assert letters(translator, "ac") <= {"A", "B", "K"}
+    assert translator.translate("p") == ""  # nothing may be written but the end
+    assert set(translator.explain("c", min_length=2).target) - {" "} == {"K"}
+
+
+def test_a_joint_vocabulary_may_copy(tmp_path, few):
+    joint = load(save_model(tmp_path / "joint", joint=True), "cpu", shortlist=few)
+    assert letters(joint, "p") == {"p"}
+
+
+def test_a_sentence_does_not_depend_on_the_others(folder, few):
+    translator = load(folder, "cpu", shortlist=few)
+    together = translator.translate(TEXTS)
+    assert together == [translator.translate(text) for text in TEXTS]
+    assert together != load(folder, "cpu").translate(TEXTS)
+
+
+def test_torch_is_the_engine_of_a_shortlist(folder, few):
+    translator = load(folder, "cpu", shortlist=few)
+    assert translator.engine(translator.decoding).name == "torch"
+    insisting = load(folder, "cpu", engine="ctranslate2", shortlist=few)
+    with pytest.raises(UsageError, match="shortlists are those of whole batches"):
+        insisting.translate("ab")
+
+
+def test_nothing_is_drawn_from_a_shortlist(folder, few):
+    with pytest.raises(SaccadeError, match="not for drawing"):
+        load(folder, "cpu", shortlist=few).translate("ab", sample=True)
+
+
+def test_a_piece_of_another_model_is_named(folder, tmp_path):
+    translator = load(folder, "cpu")
+    for line, what in (
+        ("a\tß", "'ß' is no piece of the model's target"),
+        ("A\tB", "'A' is no piece of the model's source"),
+    ):
+        path = tmp_path / "other.tsv"
+        path.write_text(f"a\tA\n{line}\n", encoding="utf-8")
+        with pytest.raises(FileError, match=what) as caught:
+            read_shortlist(path, translator.tokenizers)
+        assert caught.value.line == 2
+        assert "--pieces" in caught.value.do
+
+
+def test_pairs_become_pieces(folder):
+    tokenizers = load(folder, "cpu").tokenizers
+    [first, *_] = PiecePairs(PAIRS, tokenizers)
+    assert first.source.split() == [*"abcdefghijklmnop"]
+    assert pieces_of(tokenizers.target, ["AB"]) == ["A B"]
