@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
 from inference.small_models import TEXTS, save_model
+from saccade import kernels
 from saccade.errors import SaccadeError, UsageError
 from saccade.inference import ctranslate2_cache, engines, opening
 from saccade.inference.ctranslate2_cache import NAME, PROOF
@@ -79,7 +81,7 @@ def test_a_sequence_longer_than_the_learned_positions_is_refused_alike(tmp_path)
 
 def test_settings_that_only_torch_can_do(folder):
     auto, fast = load(folder, "cpu"), load(folder, "cpu", engine="ctranslate2")
-    assert used(auto, beam=1) == used(auto) == "ctranslate2"
+    assert used(auto, beam=1) == used(fast, beam=3) == "ctranslate2"
     for changes, said in (
         ({"sample": True}, "random numbers"),
         ({"coverage_beta": 0.2}, "coverage"),
@@ -128,8 +130,25 @@ def test_an_export_is_made_once_and_then_enough(folder, monkeypatch):
     assert (folder / NAME / PROOF).read_text() == before
 
 
+def test_beams_are_for_torch_where_it_has_kernels(folder, monkeypatch):
+    expected = {True: "torch", False: "ctranslate2"}
+    assert used(load(folder, "cpu"), beam=3) == expected[kernels.library() is not None]
+    monkeypatch.setattr(engines, "library", lambda: None)
+    assert used(load(folder, "cpu"), beam=3) == "ctranslate2"
+
+
+def test_the_threads_of_torch_stay_as_they_are(folder, monkeypatch):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        best(load(folder, "cpu", engine="ctranslate2"), beam=1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_new_weights_make_a_new_export(folder, tmp_path):
-    best(load(folder, "cpu"))
+    best(load(folder, "cpu"), beam=1)
     before = (folder / NAME / PROOF).read_text()
     shutil.copytree(folder / NAME, tmp_path / "kept")
     save_model(folder, {"norm": "pre"}, seed=1)
@@ -190,7 +209,7 @@ def test_without_the_runtime_auto_is_torch(folder, monkeypatch, capsys):
 
 
 def test_a_model_that_is_replaced_meanwhile_is_noticed(folder):
-    best(load(folder, "cpu"))
+    best(load(folder, "cpu"), beam=1)
     translator = load(folder, "cpu")
     save_model(folder, {"norm": "pre"}, seed=1)
     with pytest.raises(SaccadeError, match="replaced"):

@@ -51,7 +51,7 @@ class DecodingConfig(Config):
     """Whether an output may contain the unknown symbol."""
     replace_unknown: ReplaceUnknown = "none"
     """Write for an unknown word the source word looked at, or its entry in a lexicon; the search may then write one."""
-    batch_tokens: int = Field(default=4096, ge=1)
+    batch_tokens: int = Field(default=8192, ge=1)
     """How many input tokens, padding counted, to search at once; the search itself takes the batch that it is given."""
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints, constraints_of
 from saccade.decoding.greedy import greedy_search
 from saccade.decoding.hypothesis import Hypothesis
+from saccade.decoding.native import native_decoder_for, search_natively
 from saccade.decoding.sampling import sample
 from saccade.decoding.shortlist import Part, Shortlisted
 from saccade.interface import Decodes, Memory
@@ -61,6 +62,9 @@ def find(
     indices: Sequence[int],
 ) -> list[list[Hypothesis]]:
     """By the search that the settings ask for."""
+    native = native_decoder_for(model, memory, constraints, config)
+    if native is not None:
+        return search_natively(native, constraints, config, symbols)
     if config.sample:
         return sample(model, memory, constraints, config, symbols, indices)
     if config.beam == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,8 @@ from saccade.symbols import Symbols
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["float32", "int8"]
+
+LEAST_SHARE = 256  # tokens that are worth a batch of their own
 
 Found = Iterator[tuple[int, list[Hypothesis]]]
 """The place of a source and its hypotheses, best first, in any order and as they come; empty sources do not."""
@@ -98,6 +101,7 @@ class TorchEngine:
 
         lengths = [longest(source) for source in work.sources]
         workers = workers_for(batch_tokens, self.device)
-        batches = list(length_batches(lengths, batch_tokens // workers))
+        share = max(LEAST_SHARE, math.ceil(sum(lengths) / workers))  # for each, if there is less than fills a batch
+        batches = list(length_batches(lengths, min(batch_tokens // workers, share)))
         for rows, several in zip(batches, side_by_side(decode_batch, batches, workers), strict=True):
             yield from zip(rows, several, strict=True)

@@ -1,4 +1,4 @@
-"""Which engine does the work: CTranslate2 for all that it does as we do it, torch for the rest."""
+"""Which engine does the work: CTranslate2 for what it does as we do it and faster, torch for the rest."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from saccade.inference.engine import Engine, EngineName, Precision, TorchEngine
 from saccade.inference.opening import Parts
 from saccade.inference.proof import drawn_sentences, prove, validation_sentences
 from saccade.interop.ctranslate2 import expressible, import_runtime, longest_sequence, save_ctranslate2
+from saccade.kernels import library
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import TransformerConfig
 
@@ -40,9 +41,9 @@ class Engines:
         if exporter is None:
             return self.torch
         reason = refusal(settings, self.vocabulary, prefixes=prefixes, shortlist=shortlist)
-        if reason is not None:
-            if exporter.insists:
-                raise UsageError(f"the engine ctranslate2 cannot do this: {reason}", do=USE_TORCH)
+        if reason is not None and exporter.insists:
+            raise UsageError(f"the engine ctranslate2 cannot do this: {reason}", do=USE_TORCH)
+        if reason is not None or (settings.beam > 1 and not exporter.insists and has_kernels(exporter.config)):
             return self.torch
         with self.lock:  # several threads may come at once, and the first one makes it for all
             if self.fast is None and self.exporter is not None:
@@ -118,22 +119,30 @@ class Exporter:
         return prove(fallback, engine, [(ids,) for ids in sentences], self.decoding).to_json()
 
 
+def has_kernels(config: TransformerConfig) -> bool:
+    """Whether torch searches with kernels of ours, faster than CTranslate2 in all but greedy search of many lines."""
+    return library() is not None and not config.attention_dropout
+
+
 def load_runtime(path: Path, precision: Precision) -> Any:
     """A translator of CTranslate2: one worker for each thread that torch would take, each with one thread of its own.
 
     Two threads that share a product wait for each other after each, with int8 ten times as long as they work.
     """
+    threads = torch.get_num_threads()
     try:
         return import_runtime().Translator(
             str(path),
             device="cpu",
             compute_type=precision,
-            inter_threads=torch.get_num_threads(),
+            inter_threads=threads,
             intra_threads=1,
             max_queued_batches=-1,
         )
     except (RuntimeError, ValueError) as error:
         raise SaccadeError(f"CTranslate2 cannot load it: {error}", where=str(path), do=USE_TORCH) from None
+    finally:
+        torch.set_num_threads(threads)  # it sets the number of its own threads for the whole process
 
 
 def unavailable(config: ModelConfig, device: torch.device) -> str | None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Iterator
-from ctypes import c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from saccade.kernels.decoder import Decoder, FoundHypotheses, MemoryPlaces, PastSteps, Rules, Words
 
 LEVELS = {"AVX512": ("v4", "v3", "v1"), "AVX2": ("v3", "v1")}
 """What torch calls the processor's instructions, and the libraries for it, best first."""
@@ -31,28 +33,6 @@ class Projected(ctypes.Structure):
     def of(cls, values: Tensor, bias: Tensor) -> Projected:
         """`values` (N, D) may be a part of wider rows."""
         return cls(values.data_ptr(), bias.data_ptr(), values.stride(0))
-
-
-class Norm(ctypes.Structure):
-    """Where the weights of a layer normalisation are."""
-
-    _fields_ = (("scale", c_void_p), ("shift", c_void_p))
-
-    @classmethod
-    def of(cls, norm: nn.Module) -> Norm:
-        """Nowhere for a norm that does nothing."""
-        return cls(*(tensor.data_ptr() for tensor in norm.parameters()))
-
-
-class LayerWeights(ctypes.Structure):
-    """Where the weights of a layer of a Transformer's decoder are."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
-        *((name, c_void_p) for name in ("cross", "cross_bias", "value_bias", "cross_output", "cross_output_bias")),
-        *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
-        ("after", Norm * 3),
-    )
 
 
 SIGNATURES = {
@@ -71,9 +51,14 @@ SIGNATURES = {
     "saccade_largest": (*(c_int, c_int64, c_int64, c_void_p, c_int64, c_void_p), *(c_int64, c_void_p, c_void_p)),
     "saccade_attend_past": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),
     "saccade_attend_memory": (c_int, *(c_int64,) * 5, *(c_void_p,) * 8),
-    "saccade_decoder_step": (
-        *(c_int, c_int64, c_void_p, Norm, c_float, c_int, *(c_int64,) * 5, *(c_void_p,) * 3),
-        *(c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_void_p),
+    "saccade_decoder_step": (c_int, POINTER(Decoder), c_int64, PastSteps, MemoryPlaces, c_void_p, c_void_p),
+    "saccade_search_beam": (
+        *(c_int, POINTER(Decoder), POINTER(Words), MemoryPlaces, POINTER(Rules)),
+        *(c_int64, c_int64, c_void_p, POINTER(FoundHypotheses)),
+    ),
+    "saccade_search_greedy": (
+        *(c_int, POINTER(Decoder), POINTER(Words), MemoryPlaces, POINTER(Rules)),
+        POINTER(FoundHypotheses),
     ),
     "saccade_few_products": (c_int, *(c_int64,) * 3, *(c_void_p,) * 4),
     "saccade_attention": (c_int, *(c_int64,) * 3, c_int, c_void_p, c_void_p, *(Projected,) * 3, c_void_p),

@@ -1,6 +1,6 @@
 /* Rows of logits: cross-entropy, and the most probable tokens. */
 
-#include "lanes.h"
+#include "vocabulary.h"
 
 /* Of each row of logits: -log p(target), and the mean of -log p over the vocabulary. If `slope` is set, the logits
  * become the gradient of (1 - smoothing) * the one + smoothing * the other. */
@@ -64,10 +64,8 @@ INLINE float largest_in(const float *from, int64_t count)
     return largest;
 }
 
-/* Log-probabilities and places of the `count` most probable entries of each row of logits, falling, those at `never`
- * left out; equal ones in their order. What is found is written over. Where fewer are left the rest is -inf. */
-EXPORT void saccade_largest(int threads, int64_t rows, int64_t width, float *logits, int64_t nevers,
-                            const int64_t *never, int64_t count, float *values, int64_t *places)
+void largest(int threads, int64_t rows, int64_t width, float *logits, int64_t nevers, const int64_t *never,
+             int64_t count, float *values, int64_t *places)
 {
     int64_t chunks = (width + CHUNK - 1) / CHUNK;
 #pragma omp parallel num_threads(threads) if (rows * width >= ALONE_BELOW)
@@ -111,4 +109,10 @@ EXPORT void saccade_largest(int threads, int64_t rows, int64_t width, float *log
         }
         free(tops);
     }
+}
+
+EXPORT void saccade_largest(int threads, int64_t rows, int64_t width, float *logits, int64_t nevers,
+                            const int64_t *never, int64_t count, float *values, int64_t *places)
+{
+    largest(threads, rows, width, logits, nevers, never, count, values, places);
 }

@@ -23,6 +23,7 @@ from saccade.interface import (
     Step,
     VocabularySizes,
 )
+from saccade.kernels.decoder import NativeDecoder
 from saccade.layers.attention import apart, side_by_side
 from saccade.layers.embedding import Embedding, OutputLayer, embedding_table
 from saccade.layers.feed_forward import FeedForward
@@ -33,7 +34,7 @@ from saccade.layers.packed import Packed, packs
 from saccade.layers.positions import PositionKind, PositionUse
 from saccade.layers.residual import NormPlace, Residual
 from saccade.models.family import Costs, Family, ModelConfig
-from saccade.models.transformer_rows import RowState, decode_rows, encode_rows, start_rows, step_rows
+from saccade.models.transformer_rows import RowState, decode_rows, encode_rows, native_decoder, start_rows, step_rows
 from saccade.symbols import Symbols
 
 
@@ -252,6 +253,7 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes) -> None:
         super().__init__()
         width, longest = config.width, config.max_positions
+        self.width = width
         self.longest = longest if config.positions == "learned" else None
         shared = sizes.joint if config.embeddings == "auto" else config.embeddings == "shared"
         if shared and not sizes.joint:
@@ -322,6 +324,11 @@ class Transformer(nn.Module):
             states.append(new)
             x = output.x
         return Step(self.decoder_norm(x).squeeze(1), tuple(states), decoder_records(outputs))
+
+    def native(self, memory: Memory) -> NativeDecoder | None:
+        """All that a search in C needs, where there is one for this model."""
+        whole = isinstance(self.output.projection, nn.Identity) and self.target_embedding.table.size(1) == self.width
+        return native_decoder(self, memory) if whole and self.packs(memory.states, record=False) else None
 
     def packs(self, x: Tensor, record: bool) -> bool:
         """Whether a batch (B, T, D) goes through the layers without its padding."""

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from saccade.interface import Memory, OfMemory, Shared
-from saccade.kernels import LayerWeights, Norm, kernel
+from saccade.kernels import kernel
+from saccade.kernels.decoder import Decoder, LayerWeights, MemoryPlaces, NativeDecoder, Norm, PastSteps
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.packed import Packed, Rows, norm_rows, row_product
 from saccade.layers.stepping import MemoryRows, Past, further, no_past
@@ -32,7 +33,7 @@ class RowState(NamedTuple):
 
     past: Past
     memory: OfMemory[MemoryRows]
-    weights: Shared[ctypes.Array[LayerWeights]]  # where they are
+    weights: Shared[Decoder]  # where they are
 
 
 class SteppedRows(NamedTuple):
@@ -80,14 +81,14 @@ def start_rows(model: Transformer, memory: Memory) -> RowState:
     states, layers = places.pack(memory.states), model.decoder_layers()
     projected = torch.stack([row_product(states, layer.cross.key_value) for layer in layers])  # (L, M, 2D)
     rows = MemoryRows(places.starts[:-1], places.starts.diff(), Shared(projected))
-    return RowState(no_past(len(memory.mask)), OfMemory(rows), Shared(addresses(model)))
+    return RowState(no_past(len(memory.mask)), OfMemory(rows), Shared(decoder_of(model)))
 
 
 def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, record: bool) -> SteppedRows:
     """One more place from embeddings (N, D), mask (B, S)."""
     state = state._replace(past=further(state.past, x.new_empty(len(model.decoder), len(x), 3 * x.size(1))))
     if len(x) <= FEW and not record:
-        return SteppedRows(step_few(model, x, state, mask), state, [], [])
+        return SteppedRows(step_few(x, state, mask), state, [], [])
     layers = model.decoder_layers()
     residuals = decoder_residuals(layers)
     norms = iter(following(residuals, model.decoder_norm))
@@ -103,28 +104,52 @@ def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, reco
     return SteppedRows(rows.normal, state, *map(list, zip(*looks, strict=True)))
 
 
-def step_few(model: Transformer, x: Tensor, state: RowState, mask: Tensor) -> Tensor:
+def step_few(x: Tensor, state: RowState, mask: Tensor) -> Tensor:
     """The same of a few hypotheses in one call."""
-    layers, past, memory = model.decoder_layers(), state.past, state.memory.value
+    past, memory = state.past, state.memory.value
     steps = torch.tensor([[step.data_ptr(), step.size(1)] for step in past.steps.value]).t().contiguous()  # (2, t)
-    heads, width, inner = layers[0].attention.heads, x.size(1), cast("FeedForward", layers[0].feed_forward).inner
     x, out = x.clone(), torch.empty_like(x)
-    first = layers[0].attention_residual.norm
     kernel(
-        *("decoder_step", len(layers), state.weights.value, Norm.of(first), first.eps, model.pre),
-        *(len(x), heads, width // heads, inner, past.place, steps[0].data_ptr(), steps[1].data_ptr()),
-        *(past.origin.data_ptr(), len(x) // max(1, len(mask)), mask.size(1), memory.first.data_ptr()),
-        *(memory.counts.data_ptr(), memory.rows.value.data_ptr(), memory.rows.value.size(1)),
+        *("decoder_step", ctypes.byref(state.weights.value), len(x)),
+        PastSteps(past.place, past.place, steps[0].data_ptr(), steps[1].data_ptr(), past.origin.data_ptr()),
+        memory_places(memory, len(x) // max(1, len(mask)), mask.size(1)),
         *(x.data_ptr(), out.data_ptr()),
     )
     return out
 
 
-def addresses(model: Transformer) -> ctypes.Array[LayerWeights]:
-    """Where the weights of the decoder's layers are."""
+def memory_places(memory: MemoryRows, beam: int, longest: int) -> MemoryPlaces:
+    """Where a memory is that `beam` hypotheses of each sentence share."""
+    rows = memory.rows.value
+    return MemoryPlaces(rows.data_ptr(), rows.size(1), beam, longest, memory.first.data_ptr(), memory.counts.data_ptr())
+
+
+def decoder_of(model: Transformer) -> Decoder:
+    """Where the weights of the decoder are."""
     layers = model.decoder_layers()
     norms = iter(following(decoder_residuals(layers), model.decoder_norm))
-    return (LayerWeights * len(layers))(*(weights_of(layer, [next(norms) for _ in range(3)]) for layer in layers))
+    weights = (LayerWeights * len(layers))(*(weights_of(layer, [next(norms) for _ in range(3)]) for layer in layers))
+    attention, network = layers[0].attention, cast("FeedForward", layers[0].feed_forward)
+    width, first = attention.output.in_features, layers[0].attention_residual.norm
+    sizes = len(layers), attention.heads, width // attention.heads, network.inner, model.pre
+    return Decoder(*sizes, first.eps, Norm.of(first), weights)
+
+
+def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder:
+    """The decoder and a memory for a search that is all in C."""
+    embedding, state = model.target_embedding, start_rows(model, memory)
+    rows = state.memory.value
+    width = embedding.table.size(1)
+    return NativeDecoder(
+        state.weights.value,
+        embedding.table,
+        embedding.scale,
+        lambda places: embedding.positions(memory.states.new_zeros(1, places, width), 0)[0],
+        model.output.table,
+        rows.rows.value,
+        rows.first,
+        rows.counts,
+    )
 
 
 def weights_of(layer: DecoderLayer, after: list[nn.Module]) -> LayerWeights:

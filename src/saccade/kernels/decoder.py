@@ -1,0 +1,108 @@
+"""A Transformer's decoder as the kernels see it: the structures of decoder.h and search.c."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import POINTER, c_float, c_int64, c_void_p
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+class Norm(ctypes.Structure):
+    """Where the weights of a layer normalisation are."""
+
+    _fields_ = (("scale", c_void_p), ("shift", c_void_p))
+
+    @classmethod
+    def of(cls, norm: nn.Module) -> Norm:
+        """Nowhere for a norm that does nothing."""
+        return cls(*(tensor.data_ptr() for tensor in norm.parameters()))
+
+
+class LayerWeights(ctypes.Structure):
+    """Where the weights of a layer are."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
+        *((name, c_void_p) for name in ("cross", "cross_bias", "value_bias", "cross_output", "cross_output_bias")),
+        *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
+        ("after", Norm * 3),
+    )
+
+
+class Decoder(ctypes.Structure):
+    """All layers."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("layers", "heads", "head", "inner", "pre")),
+        ("epsilon", c_float),
+        ("first_norm", Norm),
+        ("weights", POINTER(LayerWeights)),  # keeps the array alive
+    )
+
+
+class PastSteps(ctypes.Structure):
+    """Where the hypotheses stand: addresses and rows of each step (places,), and who was which row (N, places)."""
+
+    _fields_ = (
+        ("count", c_int64),
+        ("places", c_int64),
+        ("steps", c_void_p),
+        ("step_rows", c_void_p),
+        ("origin", c_void_p),
+    )
+
+
+class MemoryPlaces(ctypes.Structure):
+    """Keys and values of a memory (layers, rows, 2D), and the first row and the number of rows of each sentence."""
+
+    _fields_ = (
+        ("values", c_void_p),
+        *((name, c_int64) for name in ("rows", "beam", "longest")),
+        ("first", c_void_p),
+        ("counts", c_void_p),
+    )
+
+
+class Words(ctypes.Structure):
+    """How tokens become vectors and vectors logits."""
+
+    _fields_ = (
+        ("vocabulary", c_int64),
+        ("scale", c_float),
+        *((name, c_void_p) for name in ("embedding", "positions", "output")),
+    )
+
+
+class Rules(ctypes.Structure):
+    """What an output must keep to."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("limit", "min_length", "begin", "end", "nevers")),
+        ("never", c_void_p),
+    )
+
+
+class FoundHypotheses(ctypes.Structure):
+    """Columns for what a search finds."""
+
+    _fields_ = (
+        ("count", c_int64),
+        *((name, c_void_p) for name in ("tokens", "lengths", "finished", "token_logs", "logs", "scores")),
+    )
+
+
+@dataclass(frozen=True)
+class NativeDecoder:
+    """All that a search needs of a model and of a memory with B sentences."""
+
+    decoder: Decoder
+    embedding: Tensor  # (V, D)
+    scale: float
+    positions: Callable[[int], Tensor]  # how many to (as many, D)
+    output: Tensor  # (V, D)
+    values: Tensor  # (L, M, 2D) keys and values of the memory
+    first: Tensor  # (B,)
+    counts: Tensor  # (B,)

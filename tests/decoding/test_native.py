@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws.subjects import build_model
+from saccade.decoding import native
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.constraints import constraints_of
+from saccade.decoding.hypothesis import Hypothesis
+from saccade.decoding.native import native_decoder_for
+from saccade.decoding.search import search
+from saccade.interface import Memory, Source, VocabularySizes
+from saccade.kernels import library, without_kernels
+from saccade.models.transformer import Transformer
+from saccade.symbols import Symbols
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler has built the kernels")
+
+SYMBOLS = Symbols()
+SIZES = VocabularySizes(23, 23, joint=True)
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre"},
+    {"norm": "pre", "positions": "learned", "max_positions": 12},
+    {"positions": "none", "tie_output": False},
+    {"norm": "pre", "width": 24, "heads": 3, "feed_forward": 10},
+]
+
+
+def sharp_model(changes: dict[str, Any], seed: int = 0) -> Transformer:
+    """An untrained model that has opinions."""
+    model = build_model(("transformer", changes), SIZES, seed).eval()
+    with torch.no_grad():
+        model.output.table.mul_(6.0)
+    return model
+
+
+def memory_of(model: Transformer, rows: list[list[int]]) -> Memory:
+    longest = max(map(len, rows))
+    values = torch.tensor([[*row, *[SYMBOLS.pad] * (longest - len(row))] for row in rows])
+    with torch.inference_mode():
+        return model.encode(Source(values, values != SYMBOLS.pad))
+
+
+def both(model: Transformer, memory: Memory, config: DecodingConfig) -> tuple[list[list[Hypothesis]], ...]:
+    """By the search in C, and by that in Python."""
+    with pytest.MonkeyPatch.context() as patch:
+        found = search(model, memory, config, SYMBOLS)
+        patch.setattr(native, "SENTENCES", 0)
+        return found, search(model, memory, config, SYMBOLS)
+
+
+def tokens_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
+    return [[each.tokens for each in some] for some in found]
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for some, others in zip(found, expected, strict=True):
+        assert [(each.tokens, each.finished) for each in some] == [(each.tokens, each.finished) for each in others]
+        for one, other in zip(some, others, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+            assert one.token_log_probabilities == pytest.approx(other.token_log_probabilities, abs=1e-4)
+
+
+@given(
+    changes=st.sampled_from(VARIANTS),
+    seed=st.integers(0, 5),
+    beam=st.integers(1, 8),
+    nbest=st.integers(1, 8),
+    max_length=st.integers(1, 12),
+    min_length=st.integers(0, 6),
+    allow_unknown=st.booleans(),
+    penalty=st.sampled_from(["plain", "gnmt", "none"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_search_in_c_is_that_in_python(changes, seed, beam, nbest, max_length, min_length, allow_unknown, penalty):
+    config = DecodingConfig(
+        beam=beam,
+        nbest=min(nbest, beam),
+        max_length=max(max_length, min_length + 1),
+        min_length=min_length,
+        allow_unknown=allow_unknown,
+        length_penalty=penalty,
+    )
+    model = sharp_model(changes, seed)
+    assert_same(*both(model, memory_of(model, [[4, 9, 5, 2], [7, 2], [20, 21, 22, 8, 4, 2]]), config))
+
+
+def test_limits_are_those_of_each_sentence():
+    model = sharp_model({"norm": "pre"})
+    config = DecodingConfig(beam=4, nbest=4, max_length_factor=1.5, max_length_offset=1)
+    found, expected = both(model, memory_of(model, [[4, 9, 5, 2], [7, 2], [20, 21, 22, 8, 4, 9, 9, 2]]), config)
+    assert_same(found, expected)
+    assert len({max(len(each.token_log_probabilities) for each in some) for some in found}) > 1
+
+
+def test_an_impossible_output_is_said_to_be_one():
+    model = sharp_model({"norm": "pre"})
+    with torch.no_grad():
+        model.output.table.zero_()
+        model.output.table[SYMBOLS.pad] = torch.inf
+    for beam in (1, 3):
+        found, expected = both(model, memory_of(model, [[4, 2]]), DecodingConfig(beam=beam, max_length=3))
+        assert [[each.tokens for each in some] for some in found] == [
+            [each.tokens for each in some] for some in expected
+        ]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_change_nothing(threads):
+    model = build_model(
+        ("transformer", {"norm": "pre", "width": 64, "heads": 2}), VocabularySizes(9000, 9000, joint=True)
+    )
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        assert_same(
+            *both(model.eval(), memory_of(model, [[4, 9, 5, 2]]), DecodingConfig(beam=5, nbest=5, max_length=6))
+        )
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_it_cannot_do_is_left_to_python():
+    model = sharp_model({})
+    memory = memory_of(model, [[4, 2]] * 5)
+
+    def used(model: Transformer, rows: int = 1, **changes: Any) -> bool:
+        own = Memory(memory.states[:rows], memory.mask[:rows])
+        config = DecodingConfig(**{"beam": 3, "max_length": 4, **changes})
+        prefixes = [[5]] * rows if changes.get("min_length") == 1 else None
+        return native_decoder_for(model, own, constraints_of(own, config, SYMBOLS, prefixes), config) is not None
+
+    assert used(model)
+    assert used(model, 4)
+    assert not used(model, 5)
+    assert not used(model, beam=17)
+    assert not used(model, coverage_beta=0.2)
+    assert not used(model, sample=True, beam=1)
+    assert not used(model, min_length=1)  # with prefixes
+    assert not used(sharp_model({"position_use": "concatenate", "position_width": 4}))
+    with without_kernels():
+        assert not used(model)
