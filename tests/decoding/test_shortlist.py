@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fake_model import SYMBOLS, FakeModel, fake_memory
+from fake_model import SYMBOLS, FakeModel, fake_memory, fake_source
+from laws.subjects import build_model
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import search
-from saccade.interface import Memory, Product
+from saccade.interface import Memory, Product, VocabularySizes
+from saccade.kernels import without_kernels
 
 VOCABULARY = 40
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
@@ -90,3 +92,15 @@ def test_what_is_forced_need_not_be_on_the_shortlist(config):
 def test_an_empty_shortlist_leaves_only_the_end():
     found = search(model(), memory_of(SOURCES[:2]), BEAM, SYMBOLS, allowed=[[], []])
     assert [[each.tokens for each in hypotheses] for hypotheses in found] == [[()], [()]]
+
+
+@pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
+def test_kernels_keep_to_the_same_tokens(config):
+    real = build_model(("transformer", {"norm": "pre"}), VocabularySizes(VOCABULARY, VOCABULARY, joint=True)).eval()
+    memory = real.encode(fake_source(SOURCES))
+    allowed = [[*tokens[:2]] for tokens in ALLOWED]  # fewer than a beam looks for
+    found = search(real, memory, config, SYMBOLS, allowed=allowed)
+    with without_kernels():
+        expected = search(real, memory, config, SYMBOLS, allowed=allowed)
+    for one, other in zip(found, expected, strict=True):
+        close(one, other)

@@ -201,10 +201,10 @@ def continuations(
     All 2K of a sentence may come from one row, and no more than that can: 2K of each row are enough.
     """
     count = min(2 * config.beam, logits.size(1))
-    logits, prefixes = keep_to_(logits, constraints.allowed), constraints.prefixes
+    prefixes = constraints.prefixes
     if position >= prefixes.size(1):
-        return most_probable(logits, count, never_written(position, config, symbols))
-    log_probabilities = logits.log_softmax(dim=-1, dtype=torch.float32)
+        return most_probable(logits, count, never_written(position, config, symbols), constraints.allowed)
+    log_probabilities = keep_to_(logits, constraints.allowed).log_softmax(dim=-1, dtype=torch.float32)
     return largest(allow(log_probabilities, position, prefixes, config, symbols), count)
 
 

@@ -17,11 +17,35 @@ from torch import Tensor
 
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
-from saccade.interface import Memory, select
+from saccade.interface import Memory, Shared, select
 from saccade.symbols import Symbols
 
 UNTRAINED_FACTOR = 2.0  # symbols allowed for each position of the input where no training data says better
 FREE = -1  # stands in a row of prefixes where nothing is forced
+
+
+class Lists(NamedTuple):
+    """Columns, those of one list together and rising; every list begins with those of the symbols."""
+
+    starts: Tensor  # (lists + 1,) where each begins, and where the last one ends
+    columns: Tensor  # (all of them,)
+
+
+class Allowed(NamedTuple):
+    """The columns of the vocabulary that each row may write."""
+
+    row: Tensor  # (B,) which list is its own
+    lists: Shared[Lists]
+
+    def forbidden(self, vocabulary: int) -> Tensor:
+        """(B, V), True where a row may not write."""
+        starts, columns = self.lists.value
+        counts = starts.diff()[self.row]  # (B,)
+        rows = torch.arange(len(self.row), device=counts.device).repeat_interleave(counts)
+        within = torch.arange(len(rows), device=counts.device) - (counts.cumsum(0) - counts)[rows]
+        forbidden = torch.ones(len(self.row), vocabulary, dtype=torch.bool, device=counts.device)
+        forbidden[rows, columns[starts[self.row][rows] + within]] = False
+        return forbidden
 
 
 class Constraints(NamedTuple):
@@ -29,7 +53,7 @@ class Constraints(NamedTuple):
 
     limits: Tensor  # (B,) the most symbols, the end counted
     prefixes: Tensor  # (B, P) forced tokens, then FREE
-    allowed: Tensor | None = None  # (B, V) the tokens that each may write; None: all
+    allowed: Allowed | None = None  # what each may write; None: everything
 
     def of(self, rows: NDArray[np.int64]) -> Constraints:
         """Those of some rows."""
@@ -118,9 +142,9 @@ def allow(
     return torch.where(prefixes[:, position, None] == FREE, free, forced)
 
 
-def keep_to_(logits: Tensor, allowed: Tensor | None) -> Tensor:
-    """Set all but the allowed tokens (N, V) to -inf, in place."""
-    return logits if allowed is None else logits.masked_fill_(~allowed, -math.inf)
+def keep_to_(logits: Tensor, allowed: Allowed | None) -> Tensor:
+    """Set all but the allowed tokens of (N, V) to -inf, in place."""
+    return logits if allowed is None else logits.masked_fill_(allowed.forbidden(logits.size(1)), -math.inf)
 
 
 def never_written(position: int, config: DecodingConfig, symbols: Symbols) -> list[int]:

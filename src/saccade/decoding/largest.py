@@ -7,27 +7,33 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from saccade.decoding.constraints import forbid_
+from saccade.decoding.constraints import Allowed, forbid_, keep_to_
 from saccade.kernels import kernel, usable
 
 LAYERS = 8  # a row of probabilities is folded into so many layers to find its largest,
 FOLDED = 8  # if that leaves at least this many times as many columns as are wanted
 
 
-def most_probable(logits: Tensor, count: int, never: Sequence[int]) -> tuple[Tensor, Tensor]:
+def most_probable(
+    logits: Tensor, count: int, never: Sequence[int], allowed: Allowed | None = None
+) -> tuple[Tensor, Tensor]:
     """Log-probabilities and tokens (N, count) of the best of each row of logits (N, V), falling; `never` left out.
 
-    The logits are written over.
+    Where only some tokens are `allowed`, the probabilities are those among them. The logits are written over.
     """
-    if usable(logits) and logits.is_contiguous():
-        values, places = logits.new_empty(len(logits), count), logits.new_empty(len(logits), count, dtype=torch.int64)
-        forbidden = torch.tensor(list(never), dtype=torch.int64)
-        kernel(
-            *("largest", *logits.shape, logits.data_ptr(), len(forbidden), forbidden.data_ptr()),
-            *(count, values.data_ptr(), places.data_ptr()),
-        )
-        return values, places
-    return largest(forbid_(logits.log_softmax(dim=-1, dtype=torch.float32), never), count)
+    if not usable(logits) or not logits.is_contiguous():
+        log_probabilities = keep_to_(logits, allowed).log_softmax(dim=-1, dtype=torch.float32)
+        return largest(forbid_(log_probabilities, never), count)
+    values, places = logits.new_empty(len(logits), count), logits.new_empty(len(logits), count, dtype=torch.int64)
+    forbidden = torch.tensor(list(never), dtype=torch.int64)
+    made = len(forbidden), forbidden.data_ptr(), count, values.data_ptr(), places.data_ptr()
+    if allowed is None:
+        kernel("largest", *logits.shape, logits.data_ptr(), *made)
+    else:
+        lists = allowed.lists.value
+        own = allowed.row.data_ptr(), lists.starts.data_ptr(), lists.columns.data_ptr()
+        kernel("largest_within", *logits.shape, logits.data_ptr(), *own, *made)
+    return values, places
 
 
 def largest(log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:

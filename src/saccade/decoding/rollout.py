@@ -68,12 +68,11 @@ def next_tokens(
     logits: Tensor, running: Running, position: int, config: DecodingConfig, symbols: Symbols, choose: Choose | None
 ) -> tuple[Tensor, Tensor]:
     """What each row (N,) writes, and the log-probability of it, from its logits (N, V)."""
-    prefixes = running.constraints.prefixes
-    logits = keep_to_(logits, running.constraints.allowed)
+    prefixes, allowed = running.constraints.prefixes, running.constraints.allowed
     if choose is None and position >= prefixes.size(1):
-        values, tokens = most_probable(logits, 1, never_written(position, config, symbols))
+        values, tokens = most_probable(logits, 1, never_written(position, config, symbols), allowed)
         return tokens.squeeze(1), values.squeeze(1)
-    log_probabilities = logits.log_softmax(dim=-1, dtype=torch.float32)
+    log_probabilities = keep_to_(logits, allowed).log_softmax(dim=-1, dtype=torch.float32)
     log_probabilities = allow(log_probabilities, position, prefixes, config, symbols)
     token = choose(log_probabilities, running.row, position) if choose else log_probabilities.max(dim=1).indices
     return token, log_probabilities.gather(1, token[:, None]).squeeze(1)

@@ -47,7 +47,7 @@ def search(
         prefixes = None if prefixes is None else [part.places(prefix) for prefix in prefixes]
     constraints = constraints_of(memory, config, symbols, prefixes, longest=model.longest, indices=indices)
     if allowed is not None:
-        constraints = constraints._replace(allowed=part.rows.to(memory.mask.device))
+        constraints = constraints._replace(allowed=part.allowed(memory.mask.device))
         found = find(model, memory, constraints, config, symbols, indices)
         return [[part.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
     return find(model, memory, constraints, config, symbols, indices)

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import astuple, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from saccade.decoding.constraints import Allowed, Lists
 from saccade.decoding.hypothesis import Hypothesis
-from saccade.interface import Decoded, Decodes, Memory, Product, Step
+from saccade.interface import Decoded, Decodes, Memory, Product, Shared, Step
 from saccade.layers.products import product
 from saccade.symbols import Symbols
 
@@ -69,11 +71,16 @@ class Part:
         """`allowed` are the tokens of each sentence; symbols and forced tokens always are."""
         forced = [()] * len(allowed) if prefixes is None else prefixes
         always = astuple(symbols)
-        own = [torch.tensor([*always, *some, *must]) for some, must in zip(allowed, forced, strict=True)]
-        self.tokens = torch.unique(torch.cat(own))  # (V',) rising
-        self.rows = torch.zeros(len(own), len(self.tokens), dtype=torch.bool)  # (B, V')
-        for row, tokens in enumerate(own):
-            self.rows[row, torch.searchsorted(self.tokens, tokens)] = True
+        own = [np.unique([*always, *some, *must]) for some, must in zip(allowed, forced, strict=True)]
+        together = np.concatenate(own)
+        self.tokens = torch.from_numpy(np.unique(together))  # (V',) rising
+        starts = torch.tensor([0, *np.cumsum([len(some) for some in own]).tolist()])
+        self.lists = Lists(starts, torch.searchsorted(self.tokens, torch.from_numpy(together)))
+
+    def allowed(self, device: torch.device) -> Allowed:
+        """What each sentence may write."""
+        lists = Lists(*(part.to(device) for part in self.lists))
+        return Allowed(torch.arange(len(lists.starts) - 1, device=device), Shared(lists))
 
     def places(self, tokens: Sequence[int]) -> list[int]:
         """Tokens by their places."""

@@ -24,15 +24,15 @@ ALWAYS = 256  # tokens from the beginning of the vocabulary, where the symbols, 
 class Shortlist:
     """The target tokens that each source token may become."""
 
-    translations: Mapping[int, frozenset[int]]
+    translations: Mapping[int, tuple[int, ...]]
     always: range
     copies: bool  # whether a source token may be written as it is: both sides have one vocabulary
 
     def tokens(self, reading: Reading) -> list[int]:
-        """What a source may be translated to, rising; of several readings the first one counts."""
+        """What a source may be translated to; of several readings the first one counts."""
         ids = reading[0]
-        found = set(self.always).union(*(self.translations.get(token, ()) for token in ids))
-        return sorted(found.union(ids) if self.copies else found)
+        found = set(self.always).union(*(self.translations.get(token, ()) for token in set(ids)))
+        return list(found.union(ids) if self.copies else found)
 
 
 def read_shortlist(path: str | Path, tokenizers: Tokenizers) -> Shortlist:
@@ -55,7 +55,7 @@ def read_shortlist(path: str | Path, tokenizers: Tokenizers) -> Shortlist:
             )
         translations.setdefault(source, set()).add(target)
     return Shortlist(
-        {source: frozenset(some) for source, some in translations.items()},
+        {source: tuple(sorted(some)) for source, some in translations.items()},
         range(min(ALWAYS, tokenizers.target.size)),
         copies=tokenizers.source is tokenizers.target,
     )

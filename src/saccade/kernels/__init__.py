@@ -49,6 +49,10 @@ SIGNATURES = {
     "saccade_bias_relu_backward": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
     "saccade_cross_entropy": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_float, c_int, c_void_p, c_void_p),
     "saccade_largest": (*(c_int, c_int64, c_int64, c_void_p, c_int64, c_void_p), *(c_int64, c_void_p, c_void_p)),
+    "saccade_largest_within": (
+        *(c_int, c_int64, c_int64, *(c_void_p,) * 4, c_int64, c_void_p),
+        *(c_int64, c_void_p, c_void_p),
+    ),
     "saccade_attend_past": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),
     "saccade_attend_memory": (c_int, *(c_int64,) * 5, *(c_void_p,) * 8),
     "saccade_decoder_step": (c_int, POINTER(Decoder), c_int64, PastSteps, MemoryPlaces, c_void_p, c_void_p),

@@ -116,3 +116,29 @@ EXPORT void saccade_largest(int threads, int64_t rows, int64_t width, float *log
 {
     largest(threads, rows, width, logits, nevers, never, count, values, places);
 }
+
+/* The same, but of row n only the columns columns[starts[lists[n]]] to columns[starts[lists[n] + 1]] count, which rise and
+ * begin with those of the symbols, so that `never` names their places in the list too. Logits stay as they are. */
+EXPORT void saccade_largest_within(int threads, int64_t rows, int64_t width, const float *logits, const int64_t *lists,
+                                   const int64_t *starts, const int64_t *columns, int64_t nevers, const int64_t *never,
+                                   int64_t count, float *values, int64_t *places)
+{
+#pragma omp parallel num_threads(threads) if (rows * width >= ALONE_BELOW)
+    {
+        int64_t first, last;
+        own_part(rows, &first, &last);
+        float *own = zeros((size_t)width);
+        for (int64_t row = first; row < last; row++) {
+            const int64_t *some = columns + starts[lists[row]];
+            int64_t length = starts[lists[row] + 1] - starts[lists[row]], found = count < length ? count : length;
+            for (int64_t i = 0; i < length; i++) own[i] = logits[row * width + some[i]];
+            largest(1, 1, length, own, nevers, never, found, values + row * count, places + row * count);
+            for (int64_t i = 0; i < found; i++) places[row * count + i] = some[places[row * count + i]];
+            for (int64_t i = found; i < count; i++) {
+                values[row * count + i] = -INFINITY;
+                places[row * count + i] = 0;
+            }
+        }
+        free(own);
+    }
+}
