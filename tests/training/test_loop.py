@@ -11,6 +11,7 @@ from laws.subjects import build_model, make_batch, take
 from saccade import side_by_side
 from saccade.data.corpus import Corpus, corpus_of_arrays
 from saccade.data.order import Order, Place
+from saccade.data.splitting import WHOLE, Parts, Splitting
 from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop, NotFiniteError, Progress, accumulate, random_key
@@ -32,7 +33,21 @@ def make_corpus(count: int = 40, seed: int = 0) -> Corpus:
     return corpus_of_arrays(*side(), *side())
 
 
-def make_loop(corpus: Corpus, *, dropout: float = 0.1, progress: Progress | None = None, batches: int = 1) -> Loop:
+def higher_half_split() -> Splitting:
+    """Tokens of the higher half are split into two of the lower one, three times in ten."""
+    left, right = np.full(23, WHOLE, dtype=np.int32), np.full(23, WHOLE, dtype=np.int32)
+    left[13:], right[13:] = np.arange(4, 14), np.arange(5, 15)
+    return Splitting(Parts(left, right), Parts(left, right), 0.3, 64)
+
+
+def make_loop(
+    corpus: Corpus,
+    *,
+    dropout: float = 0.1,
+    progress: Progress | None = None,
+    batches: int = 1,
+    splitting: Splitting | None = None,
+) -> Loop:
     model = build_model(("transformer", {"dropout": dropout})).train()
     return Loop(
         model,
@@ -45,6 +60,7 @@ def make_loop(corpus: Corpus, *, dropout: float = 0.1, progress: Progress | None
         accumulate=batches,
         clip_norm=1.0,
         progress=progress,
+        splitting=splitting,
     )
 
 
@@ -96,11 +112,12 @@ def test_an_epoch_sees_every_example_once_and_then_begins_anew():
     )
 
 
-def test_a_run_from_a_checkpoint_is_the_uninterrupted_run_to_the_last_bit(tmp_path):
+@pytest.mark.parametrize("splitting", [None, higher_half_split()], ids=["plain", "split"])
+def test_a_run_from_a_checkpoint_is_the_uninterrupted_run_to_the_last_bit(splitting, tmp_path):
     corpus = make_corpus()
-    whole = make_loop(corpus)
+    whole = make_loop(corpus, splitting=splitting)
     losses = [next(whole_updates).loss for whole_updates in [whole.updates()] for _ in range(25)]
-    first = make_loop(corpus)
+    first = make_loop(corpus, splitting=splitting)
     updates = first.updates()
     for _ in range(11):
         next(updates)
@@ -108,7 +125,7 @@ def test_a_run_from_a_checkpoint_is_the_uninterrupted_run_to_the_last_bit(tmp_pa
         saver.save(first.model, first.optimizer, State(first.progress))
         for _ in range(3):  # what is saved is that moment, however far the model is when it is written
             next(updates)
-    second = make_loop(corpus)
+    second = make_loop(corpus, splitting=splitting)
     torch.manual_seed(999)
     second.progress = load_checkpoint(tmp_path / "step-11", second.model, second.optimizer).progress
     updates = second.updates()
@@ -116,6 +133,8 @@ def test_a_run_from_a_checkpoint_is_the_uninterrupted_run_to_the_last_bit(tmp_pa
     for ours, theirs in zip(second.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     assert second.progress == whole.progress
+    plain = make_loop(corpus).updates()
+    assert (losses == [next(plain).loss for _ in range(25)]) == (splitting is None)
 
 
 def test_random_keys_differ_from_place_to_place():

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.data.corpus import Corpus, Ids
+from saccade.data.splitting import Parts, Splitting, split_tokens
 from saccade.interface import Source, select
 from saccade.symbols import Symbols
 
@@ -71,12 +72,24 @@ def move(source: Source, device: torch.device | str) -> Source:
     return Source(moved, source.mask.to(device))
 
 
-def collate(corpus: Corpus, indices: Sequence[int] | Indices, symbols: Symbols | None = None) -> Batch:
-    """The batch of the given examples."""
+def collate(
+    corpus: Corpus,
+    indices: Sequence[int] | Indices,
+    symbols: Symbols | None = None,
+    *,
+    splitting: Splitting | None = None,
+    key: int = 0,
+) -> Batch:
+    """The batch of the given examples; with a `splitting` by the random numbers of a key."""
     symbols = symbols or Symbols()
     rows = np.asarray(indices, dtype=np.int64)
-    source = pad(corpus, corpus.source_ids, corpus.source_offsets, rows, symbols.pad)
-    target = pad(corpus, corpus.target_ids, corpus.target_offsets, rows, symbols.pad)
+    sources = read_side(corpus, corpus.source_ids, corpus.source_offsets, rows)
+    targets = read_side(corpus, corpus.target_ids, corpus.target_offsets, rows)
+    if splitting is not None:
+        generator = np.random.Generator(np.random.Philox(key))
+        sources = split_side(sources, splitting.source, splitting, generator)
+        targets = split_side(targets, splitting.target, splitting, generator)
+    source, target = pad(sources, symbols.pad), pad(targets, symbols.pad)
     prefix = np.full_like(target.values, symbols.pad)
     prefix[:, 0] = symbols.begin
     prefix[:, 1:] = target.values[:, :-1]
@@ -90,6 +103,26 @@ def collate(corpus: Corpus, indices: Sequence[int] | Indices, symbols: Symbols |
     )
 
 
+class Side(NamedTuple):
+    """One side of some examples, laid end to end."""
+
+    ids: NDArray[np.int32]
+    lengths: Indices
+
+
+def read_side(corpus: Corpus, ids: Ids, offsets: Indices, rows: Indices) -> Side:
+    """The given rows of one side of a corpus."""
+    starts, ends = corpus.bounds(offsets, rows)
+    return Side(corpus.read(ids, starts, ends), ends - starts)
+
+
+def split_side(side: Side, parts: Parts | None, splitting: Splitting, generator: np.random.Generator) -> Side:
+    """The same texts in other tokens."""
+    if parts is None:
+        return side
+    return Side(*split_tokens(*side, parts, splitting.probability, splitting.longest, generator))
+
+
 @dataclass(frozen=True)
 class Padded:
     """Sequences of different lengths in one rectangle."""
@@ -98,13 +131,11 @@ class Padded:
     mask: NDArray[np.bool_]  # (B, L), True = real
 
 
-def pad(corpus: Corpus, ids: Ids, offsets: Indices, rows: Indices, filler: int) -> Padded:
-    """The given rows of one side of a corpus, each filled up to the longest."""
-    starts, ends = corpus.bounds(offsets, rows)
-    lengths = ends - starts
-    mask = np.arange(int(lengths.max())) < lengths[:, None]
+def pad(side: Side, filler: int) -> Padded:
+    """Each text filled up to the longest."""
+    mask = np.arange(int(side.lengths.max())) < side.lengths[:, None]
     values = np.full(mask.shape, filler, dtype=np.int64)
-    values[mask] = corpus.read(ids, starts, ends)
+    values[mask] = side.ids
     return Padded(values, mask)
 
 

@@ -85,6 +85,9 @@ class DataConfig(Config):
     tokenizer_pairs: int = Field(2_000_000, ge=1)
     """The vocabulary is learnt from at most this many training pairs, taken evenly over all of them."""
 
+    split: float = Field(0.0, ge=0, lt=1)
+    """In training each bpe token is split with this probability into the two it was merged from, and those again."""
+
     cache: str | None = None
     """Folder of the token cache; by default $SACCADE_CACHE, else saccade in $XDG_CACHE_HOME or in ~/.cache."""
 
@@ -131,6 +134,8 @@ class DataConfig(Config):
             raise ValueError("weights and temperature both decide the shares of the files: give one of them")
         if self.valid_target and not self.valid_source:
             raise ValueError("valid-target is given without valid-source: name the file of source lines")
+        if self.split and "bpe" not in (self.tokenizer, self.target_kind):
+            raise ValueError("split undoes merges, and only the bpe tokenizer has any: set split to 0")
         if self.max_ratio and self.max_ratio < 1:
             raise ValueError("max-ratio is longer side over shorter side: 0 (off), or 1 and more")
         return self

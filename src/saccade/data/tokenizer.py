@@ -136,6 +136,12 @@ class Tokenizer:
         """What each id stands for."""
         return [self.piece(token) for token in ids]
 
+    @property
+    def merges(self) -> list[tuple[str, str]]:
+        """The pairs of pieces that bpe puts together, the first ones first."""
+        merges = json.loads(self._backend.to_str())["model"].get("merges", [])
+        return [(first, second) for first, second in merges]
+
     def document(self) -> str:
         """Everything as the text of one JSON file."""
         document = {

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from saccade.data.order import Order
+from saccade.data.splitting import Splitting
 from saccade.distributed.group import ALONE, Group
 from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
@@ -28,6 +29,7 @@ def make_loop(
     device: torch.device,
     autocast: Autocast,
     group: Group = ALONE,
+    splitting: Splitting | None = None,
 ) -> Loop:
     """The loop with a fresh optimizer; the rate is a function of the step."""
     return Loop(
@@ -43,4 +45,5 @@ def make_loop(
         device=device,
         group=group,
         autocast=autocast,
+        splitting=splitting,
     )

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from saccade.data.batches import Batch, collate
+from saccade.data.batches import Batch, Indices, collate
 from saccade.data.order import Order, Place
+from saccade.data.splitting import Splitting
 from saccade.distributed.group import ALONE, Group
 from saccade.errors import SaccadeError
 from saccade.layers.chance import own_generator
@@ -26,6 +27,8 @@ from saccade.side_by_side import side_by_side, workers_for
 from saccade.symbols import Symbols
 from saccade.training.objectives.objective import Objective
 from saccade.training.optimizer import scale_and_clip
+
+SPLITS = 1  # keeps the keys of split tokens apart from those of dropout
 
 
 @dataclass
@@ -191,6 +194,7 @@ class Loop:
         group: Group = ALONE,
         autocast: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
         progress: Progress | None = None,
+        splitting: Splitting | None = None,
     ) -> None:
         self.model = model
         self.objective = objective
@@ -205,17 +209,23 @@ class Loop:
         self.group = group
         self.autocast = autocast
         self.progress = progress or Progress()
+        self.splitting = splitting
 
     def updates(self) -> Iterator[Update]:
         """Update after update, epoch after epoch, from where `progress` stands; without end."""
         while True:
             rest = self.order.rest_of_epoch(self.progress.place)
             while planned := list(islice(rest, self.accumulate)):  # the last update of an epoch may have fewer batches
-                batches = [collate(self.order.corpus, one.rows, self.symbols) for one in planned]
+                batches = [self.batch(one.rows, place) for place, one in enumerate(planned)]
                 self.order.corpus.release()
                 update = self.update(batches)
                 self.progress.place = planned[-1].following
                 yield update
+
+    def batch(self, rows: Indices, place: int) -> Batch:
+        """The batch at some place of the next update."""
+        key = random_key(self.seed, self.progress.step + 1, place, SPLITS)
+        return collate(self.order.corpus, rows, self.symbols, splitting=self.splitting, key=key)
 
     def update(self, batches: Sequence[Batch]) -> Update:
         """One step of the optimizer on some batches."""

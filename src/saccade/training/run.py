@@ -15,6 +15,7 @@ from saccade.checkpoint import vocabulary_sizes
 from saccade.config import merge, read_yaml
 from saccade.data.batches import collate
 from saccade.data.order import Order, Place
+from saccade.data.splitting import splitting_of
 from saccade.data.tokenizer_pair import save_tokenizers
 from saccade.distributed.group import Group, join, local_rank
 from saccade.errors import SaccadeError
@@ -239,6 +240,7 @@ class Run:
             device=self.device,
             autocast=autocast,
             group=self.group,
+            splitting=splitting_of(self.config.data, self.data.tokenizers),
         )
         first = next(order.rest_of_epoch(Place()))
         batch = collate(self.data.train, first.rows[:COUNTED], self.loop.symbols).to(self.device)
