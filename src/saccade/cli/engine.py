@@ -11,7 +11,7 @@ PrecisionName = Literal["float32", "int8"]
 
 Engine = Annotated[
     EngineName,
-    typer.Option(help="What computes: on a CPU auto takes ctranslate2 for all that it can do, else torch."),
+    typer.Option(help="What computes: auto takes the faster one, ctranslate2 only where its outputs are the same."),
 ]
 Precision = Annotated[
     PrecisionName,

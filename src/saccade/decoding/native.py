@@ -1,7 +1,7 @@
 """Searches of one sentence in one call, for models that have kernels for all of it (kernels/search.c).
 
-They are those of `greedy` and `beam`, to the last bit of every choice; a model's step for a few hypotheses takes less
-time than Python takes to ask for it.
+They do what `greedy` and `beam` do, step for step, and find the same but for what rounding decides. A step of a
+few hypotheses takes less time than Python takes to ask for it.
 """
 
 from __future__ import annotations

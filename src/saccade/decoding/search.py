@@ -41,16 +41,15 @@ def search(
         raise ValueError(f"{len(indices)} indices for {rows} rows")
     if rows == 0:
         return []
-    if allowed is not None:
-        part = Part(allowed, prefixes, symbols)
-        model = Shortlisted(model, part.tokens.to(memory.mask.device))
-        prefixes = None if prefixes is None else [part.places(prefix) for prefix in prefixes]
-    constraints = constraints_of(memory, config, symbols, prefixes, longest=model.longest, indices=indices)
-    if allowed is not None:
-        constraints = constraints._replace(allowed=part.allowed(memory.mask.device))
-        found = find(model, memory, constraints, config, symbols, indices)
-        return [[part.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
-    return find(model, memory, constraints, config, symbols, indices)
+    if allowed is None:
+        constraints = constraints_of(memory, config, symbols, prefixes, longest=model.longest, indices=indices)
+        return find(model, memory, constraints, config, symbols, indices)
+    part, device = Part(allowed, prefixes, symbols), memory.mask.device
+    forced = None if prefixes is None else [part.places(prefix) for prefix in prefixes]
+    constraints = constraints_of(memory, config, symbols, forced, longest=model.longest, indices=indices)
+    constraints = constraints._replace(allowed=part.allowed(device))
+    found = find(Shortlisted(model, part.tokens.to(device)), memory, constraints, config, symbols, indices)
+    return [[part.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
 
 def find(
