@@ -64,6 +64,9 @@ class Scripted:
     def step(self, token: Tensor, state: State, memory: Memory, *, record: bool = False) -> Step:
         return Step(state.written.float(), State(state.written + 1))
 
+    def output_product(self, outputs: Tensor) -> None:
+        """Its logits are no product."""
+
     def logits(self, outputs: Tensor) -> Tensor:
         place = outputs.squeeze(-1).long().clamp(max=len(self.writes) - 1)
         scores = torch.zeros(*place.shape, TARGET.size)

@@ -14,25 +14,8 @@ from saccade.layers.dropout import LEVELS, dropout, levels_of
 from saccade.layers.packed import BiasRelu, CrossAttend, Packed, ResidualNorm, RowNorm, RowProduct, SelfAttend
 from saccade.training.objectives.likelihood import losses, losses_and_slope
 
-if kernels.library() is None:
-    pytest.skip("the kernels are not compiled: no C compiler when the package was installed", allow_module_level=True)
-
 SHAPES = [(1, 1), (3, 5), (7, 16), (5, 33), (200, 128), (130, 257)]
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
-
-
-@pytest.fixture(params=kernels.found_levels(), autouse=True)
-def level(request, monkeypatch):
-    """The kernels of every level that is compiled and that this processor can run."""
-    library = kernels.load(request.param)
-    assert library is not None
-    monkeypatch.setattr(kernels, "library", lambda: library)
-    return request.param
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
 
 
 def gradients(function, *leaves):

@@ -11,7 +11,13 @@ from saccade.symbols import Symbols
 
 
 def greedy_search(
-    model: Decodes, memory: Memory, constraints: Constraints, config: DecodingConfig, symbols: Symbols
+    model: Decodes,
+    memory: Memory,
+    constraints: Constraints,
+    config: DecodingConfig,
+    symbols: Symbols,
+    *,
+    scores: bool = True,
 ) -> list[list[Hypothesis]]:
-    """For each row its one greedy hypothesis."""
-    return [[best] for best in roll_out(model, memory, constraints, config, symbols)]
+    """For each row its one greedy hypothesis, without log-probabilities if nobody asks for `scores`."""
+    return [[best] for best in roll_out(model, memory, constraints, config, symbols, scores=scores)]

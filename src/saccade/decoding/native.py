@@ -28,6 +28,9 @@ SENTENCES = 4
 WIDEST = 16
 """The widest beam."""
 
+LONGEST = 1024
+"""The longest output: room for all of it is taken at once."""
+
 
 @runtime_checkable
 class Native(Protocol):
@@ -42,8 +45,10 @@ def native_decoder_for(
     model: Decodes, memory: Memory, constraints: Constraints, config: DecodingConfig
 ) -> NativeDecoder | None:
     """What a search in C needs, if there is one for this model, these settings and this few sentences."""
-    few = len(constraints.limits) <= SENTENCES and config.beam <= WIDEST and constraints.on_length_only
-    if not few or config.sample or config.coverage_beta or not isinstance(model, Native):
+    limits = constraints.limits
+    small = len(limits) <= SENTENCES and config.beam <= WIDEST and int(limits.max()) <= LONGEST
+    plain = constraints.on_length_only and not config.sample and not config.coverage_beta
+    if not small or not plain or not isinstance(model, Native):
         return None
     return model.native(memory)
 

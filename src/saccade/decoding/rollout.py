@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from saccade.decoding.constraints import Constraints, allow, keep_to_, never_wri
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.largest import most_probable
 from saccade.decoding.penalties import length_penalty
+from saccade.decoding.screening import Screen, screen_of
 from saccade.interface import Decodes, Memory, select
 from saccade.symbols import Symbols
 
@@ -46,13 +48,27 @@ def roll_out(
     config: DecodingConfig,
     symbols: Symbols,
     choose: Choose | None = None,
+    *,
+    scores: bool = True,
 ) -> list[Hypothesis]:
-    """One hypothesis for each row of the memory, in its order; by default of the most probable tokens."""
+    """One hypothesis for each row of the memory, in its order; by default of the most probable tokens.
+
+    Without `scores` there may be no log-probabilities, which saves the softmax, and with it most of the output layer.
+    """
     running = begin(model, memory, constraints, symbols)
     written = blank(constraints)
+    screened = choose is None and not scores and constraints.on_length_only
+    screen: Screen | None = None
     for position in range(written.tokens.size(1)):
         output, state, _ = model.step(running.token, running.state, running.memory)
-        token, log_probability = next_tokens(model.logits(output), running, position, config, symbols, choose)
+        product = model.output_product(output) if screened else None
+        if position == 0:
+            screen = screen_of(product)
+            screened = screen is not None
+        if screen is None or product is None:
+            token, log_probability = next_tokens(model.logits(output), running, position, config, symbols, choose)
+        else:
+            log_probability, token = screen.best(product.rows, never_written(position, config, symbols))
         write(written, running.row, position, token, log_probability)
         stays = (token != symbols.end) & (running.constraints.limits > position + 1) & log_probability.isfinite()
         kept = stays.nonzero().squeeze(1)
@@ -61,7 +77,8 @@ def roll_out(
         running = running._replace(token=token, state=state)
         if len(kept) < len(stays):
             running = select(running, kept)
-    return hypotheses(written, config, symbols)
+    found = hypotheses(written, config, symbols)
+    return found if screen is None else [without_scores(hypothesis) for hypothesis in found]
 
 
 def next_tokens(
@@ -123,3 +140,10 @@ def hypothesis(
         token_log_probabilities=tuple(log_probabilities),
         finished=finished,
     )
+
+
+def without_scores(hypothesis: Hypothesis) -> Hypothesis:
+    """The tokens of a hypothesis alone."""
+    if hypothesis is IMPOSSIBLE:
+        return hypothesis
+    return replace(hypothesis, log_probability=math.nan, score=math.nan, token_log_probabilities=())

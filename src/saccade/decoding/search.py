@@ -28,12 +28,14 @@ def search(
     prefixes: Sequence[Sequence[int]] | None = None,
     indices: Sequence[int] | None = None,
     allowed: Sequence[Sequence[int]] | None = None,
+    scores: bool = True,
 ) -> list[list[Hypothesis]]:
     """For each row of the memory its hypotheses, best first.
 
     Every hypothesis of a row starts with its prefix, and otherwise keeps to the `allowed` tokens of the row, if there
     are such. `indices` are the rows' positions in the user's input (without them 0, 1 …); they key the random numbers,
-    so that a sample does not depend on the batch. The model must be in evaluation mode.
+    so that a sample does not depend on the batch. Without `scores` there may be no log-probabilities, which is faster.
+    The model must be in evaluation mode.
     """
     rows = memory.mask.size(0)
     indices = range(rows) if indices is None else indices
@@ -43,7 +45,7 @@ def search(
         return []
     if allowed is None:
         constraints = constraints_of(memory, config, symbols, prefixes, longest=model.longest, indices=indices)
-        return find(model, memory, constraints, config, symbols, indices)
+        return find(model, memory, constraints, config, symbols, indices, scores=scores)
     part, device = Part(allowed, prefixes, symbols), memory.mask.device
     forced = None if prefixes is None else [part.places(prefix) for prefix in prefixes]
     constraints = constraints_of(memory, config, symbols, forced, longest=model.longest, indices=indices)
@@ -59,6 +61,8 @@ def find(
     config: DecodingConfig,
     symbols: Symbols,
     indices: Sequence[int],
+    *,
+    scores: bool = True,
 ) -> list[list[Hypothesis]]:
     """By the search that the settings ask for."""
     native = native_decoder_for(model, memory, constraints, config)
@@ -67,5 +71,5 @@ def find(
     if config.sample:
         return sample(model, memory, constraints, config, symbols, indices)
     if config.beam == 1:
-        return greedy_search(model, memory, constraints, config, symbols)
+        return greedy_search(model, memory, constraints, config, symbols, scores=scores)
     return beam_search(model, memory, constraints, config, symbols)

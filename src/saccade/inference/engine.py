@@ -97,7 +97,8 @@ class TorchEngine:
             with torch.inference_mode():
                 memory = model.encode(source_from(part.sources, self.source_tokenizers, self.device))
             constraints = {"prefixes": part.prefixes, "allowed": part.allowed}
-            return search(model, memory, work.settings, self.symbols, indices=part.indices, **constraints)
+            settings, indices = work.settings, part.indices
+            return search(model, memory, settings, self.symbols, indices=indices, scores=work.scores, **constraints)
 
         lengths = [longest(source) for source in work.sources]
         workers = workers_for(batch_tokens, self.device)

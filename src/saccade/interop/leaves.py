@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.interface import OfMemory
+from saccade.interface import OfMemory, Shared
 
 
 class Leaf(NamedTuple):
@@ -28,6 +28,8 @@ def leaves(value: Any, name: str = "", of_memory: bool = False) -> Iterator[Leaf
         yield Leaf(name, torch.tensor(value), of_memory)
     elif isinstance(value, OfMemory):
         yield from leaves(value.value, name, True)
+    elif isinstance(value, Shared):
+        return  # the same for all inputs: a part of the graph
     else:
         for part, inner in children(value):
             yield from leaves(inner, f"{name}.{part}" if name else part, of_memory)
@@ -52,7 +54,7 @@ def with_leaves(value: Any, tensors: Iterator[Tensor]) -> Any:
     """The same nesting with other tensors in the places of its leaves, in order."""
     if isinstance(value, Tensor) or (isinstance(value, int) and not isinstance(value, bool)):
         return next(tensors)
-    if value is None or isinstance(value, str | float | bool):
+    if value is None or isinstance(value, str | float | bool | Shared):
         return value
     inner = [with_leaves(part, tensors) for _, part in children(value)]
     if isinstance(value, dict):

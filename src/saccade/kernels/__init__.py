@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from saccade.kernels.decoder import Decoder, FoundHypotheses, MemoryPlaces, PastSteps, Rules, Words
+from saccade.kernels.screening import ScreenedTable
 
 LEVELS = {"AVX512": ("v4", "v3", "v1"), "AVX2": ("v3", "v1")}
 """What torch calls the processor's instructions, and the libraries for it, best first."""
@@ -53,6 +54,12 @@ SIGNATURES = {
         *(c_int, c_int64, c_int64, *(c_void_p,) * 4, c_int64, c_void_p),
         *(c_int64, c_void_p, c_void_p),
     ),
+    "saccade_screen_sizes": (c_int, *(POINTER(c_int64),) * 3),
+    "saccade_screen_pack": (c_int, POINTER(ScreenedTable)),
+    "saccade_screen_best": (
+        *(c_int, c_int64, c_void_p, POINTER(ScreenedTable), c_int64, c_void_p),
+        *(c_void_p, c_void_p),
+    ),
     "saccade_attend_past": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),
     "saccade_attend_memory": (c_int, *(c_int64,) * 5, *(c_void_p,) * 8),
     "saccade_decoder_step": (c_int, POINTER(Decoder), c_int64, PastSteps, MemoryPlaces, c_void_p, c_void_p),
@@ -76,14 +83,22 @@ allowed = True
 
 
 @cache
+def best() -> tuple[str, ctypes.CDLL] | None:
+    """The best compiled kernels for this processor, if there are any, and their level."""
+    loaded = ((level, load(level)) for level in found_levels())
+    return next(((level, library) for level, library in loaded if library is not None), None)
+
+
 def library() -> ctypes.CDLL | None:
-    """The best compiled kernels for this processor, if there are any."""
-    return next(filter(None, map(load, found_levels())), None)
+    """The kernels in use."""
+    found = best()
+    return None if found is None else found[1]
 
 
 def level() -> str | None:
     """The level of the kernels in use, v1 to v4 as processors count theirs; None without any."""
-    return next(iter(found_levels()), None) if library() is not None else None
+    found = best()
+    return None if found is None else found[0]
 
 
 def found_levels() -> list[str]:

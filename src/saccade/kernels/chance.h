@@ -6,7 +6,8 @@
 #include "lanes.h"
 
 /* Dropout: 16 random bits an entry, a hash of the seed and of the entry's place, so that the way back draws them again
- * instead of reading a mask. A word has the bits of two entries: those of one block of 32 are 16 words. */
+ * instead of reading a mask. A word has the bits of two entries, a block as many words as there are lanes: another level
+ * of instructions draws other bits. */
 #define BLOCK (2 * LANES)
 
 typedef struct {
@@ -33,7 +34,7 @@ INLINE word_lanes random_words(const chance *c, uint32_t block)
     return x;
 }
 
-/* Factors of the 32 entries of a block: 0 or the scale. */
+/* Factors of the entries of a block: 0 or the scale. */
 INLINE void factors(const chance *c, uint32_t block, lanes *low, lanes *high)
 {
     word_lanes words = random_words(c, block);

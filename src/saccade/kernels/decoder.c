@@ -11,11 +11,12 @@ void few_products(int threads, int64_t rows, int64_t ins, int64_t outs, const fl
 #pragma omp parallel num_threads(threads) if (rows * ins * outs >= 64 * ALONE_BELOW)
     {
         int64_t first, last;
-        own_part(outs / OUTS, &first, &last);
-        last = last == outs / OUTS ? outs : last * OUTS;
-        product(rows, ins, last - first * OUTS, x, weight + first * OUTS * ins, out + first * OUTS, outs);
+        own_part((outs + OUTS - 1) / OUTS, &first, &last);
+        first *= OUTS;
+        last = last * OUTS < outs ? last * OUTS : outs;
+        product(rows, ins, last - first, x, weight + first * ins, out + first, outs);
         for (int64_t row = 0; bias && row < rows; row++)
-            for (int64_t i = first * OUTS; i < last; i++) out[row * outs + i] += bias[i];
+            for (int64_t i = first; i < last; i++) out[row * outs + i] += bias[i];
     }
 }
 

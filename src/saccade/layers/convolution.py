@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from saccade.layers.products import product
+
 Recent = tuple[Tensor, ...]
 """The last `reach` inputs of a convolution, each (B, inputs), the oldest first: a ring; no step copies any of them."""
 
@@ -41,9 +43,9 @@ class Projection(nn.Module):
         if self.scale is not None:
             nn.init.constant_(self.scale, math.sqrt(gain))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., inputs) to (..., outputs)."""
-        return F.linear(x, self.weight(), self.bias)
+    def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
+        """x (..., inputs) to (..., outputs); who calls often may keep the `weight()` and hand it in."""
+        return product(x, self.weight() if weight is None else weight, self.bias)
 
     def weight(self) -> Tensor:
         """W (outputs, inputs)."""
@@ -87,10 +89,13 @@ class Convolution(nn.Module):
         padded = F.pad(x, (0, 0, before, self.reach - before))  # (B, T + reach, inputs)
         return self.combine([padded[:, i * self.dilation :][:, : x.size(1)] for i in range(self.kernel)])
 
-    def step(self, x: Tensor, recent: Recent) -> tuple[Tensor, Recent]:
-        """One more place of a causal convolution, x (B, inputs): the newest input takes the place of the oldest."""
+    def step(self, x: Tensor, recent: Recent, weight: Tensor | None = None) -> tuple[Tensor, Recent]:
+        """One more place of a causal convolution, x (B, inputs): the newest input takes the place of the oldest.
+
+        `weight` is that of the projection, for who has kept it.
+        """
         window = (*recent, x)  # reach + 1 of them
-        return self.combine(list(window[:: self.dilation])), window[1:]
+        return self.combine(list(window[:: self.dilation]), weight), window[1:]
 
     def empty(self, like: Tensor) -> Recent:
         """The inputs before the first place, zeros, for a batch like `like` (B, …)."""
@@ -98,11 +103,11 @@ class Convolution(nn.Module):
         inputs = weight.size(1) // self.kernel if self.depthwise is None else weight.size(1)
         return (weight.new_zeros(like.size(0), inputs),) * self.reach
 
-    def combine(self, taps: list[Tensor]) -> Tensor:
+    def combine(self, taps: list[Tensor], weight: Tensor | None = None) -> Tensor:
         """What the places under the taps, each (..., inputs), give: (..., outputs)."""
         if self.depthwise is None:
-            return self.projection(torch.cat(taps, -1))  # type: ignore[no-any-return]
+            return self.projection(torch.cat(taps, -1), weight)  # type: ignore[no-any-return]
         total = taps[0] * self.depthwise[0]
-        for tap, weight in zip(taps[1:], self.depthwise[1:], strict=True):
-            total = torch.addcmul(total, tap, weight)
-        return self.projection(total)  # type: ignore[no-any-return]
+        for tap, own in zip(taps[1:], self.depthwise[1:], strict=True):
+            total = torch.addcmul(total, tap, own)
+        return self.projection(total, weight)  # type: ignore[no-any-return]

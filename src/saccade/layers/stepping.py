@@ -22,6 +22,7 @@ class Past(NamedTuple):
 
     origin: Tensor  # (N, t) the row of the hypothesis at each earlier step
     steps: Shared[tuple[Tensor, ...]]  # t times (L, N at that step, 3D): queries, keys and values, without their bias
+    where: Shared[Tensor]  # (2, t): the address of each, and the bytes from a layer to the next
 
     @property
     def place(self) -> int:
@@ -30,7 +31,7 @@ class Past(NamedTuple):
 
     def addresses(self, layer: int) -> Tensor:
         """Where the rows of a layer are, at each step (t,)."""
-        return torch.tensor([step.data_ptr() + 4 * layer * step.stride(0) for step in self.steps.value])
+        return self.where.value[0] + layer * self.where.value[1]
 
 
 class MemoryRows(NamedTuple):
@@ -43,13 +44,19 @@ class MemoryRows(NamedTuple):
 
 def no_past(rows: int) -> Past:
     """Before the first place."""
-    return Past(torch.empty(rows, 0, dtype=torch.int64), Shared(()))
+    nowhere = torch.empty(2, 0, dtype=torch.int64)
+    return Past(torch.empty(rows, 0, dtype=torch.int64), Shared(()), Shared(nowhere))
 
 
 def further(past: Past, step: Tensor) -> Past:
     """The past with one more place, whose projections (L, N, 3D) the layers are going to write."""
     itself = torch.arange(step.size(1))[:, None]
-    return Past(torch.cat([past.origin, itself], 1), Shared((*past.steps.value, step)))
+    where = torch.tensor([[step.data_ptr()], [step.element_size() * step.stride(0)]])
+    return Past(
+        torch.cat([past.origin, itself], 1),
+        Shared((*past.steps.value, step)),
+        Shared(torch.cat([past.where.value, where], 1)),
+    )
 
 
 def attend_past(projection: nn.Linear, x: Tensor, past: Past, layer: int, heads: int, record: bool) -> Attended:

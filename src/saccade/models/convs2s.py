@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, Decoded, Memory, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, Product, Shared, Source, Step, VocabularySizes
 from saccade.layers.attention import apart, attend, dot_scores, side_by_side
 from saccade.layers.convolution import Convolution, Projection, Recent
 from saccade.layers.dropout import dropout
+from saccade.layers.products import product
 from saccade.models.family import Costs, Family, ModelConfig
 
 HALF = math.sqrt(0.5)
@@ -80,11 +81,28 @@ MINIATURE = ConvS2SConfig(width=16, embedding=12, encoder_layers=2, decoder_laye
 """Small enough for the laws."""
 
 
+class LayerWeights(NamedTuple):
+    """The weights of a decoder layer, normalised."""
+
+    convolution: Tensor  # (2D, kernel·D), or (2D, D) for a separable one
+    query: Tensor  # (E, D)
+    context: Tensor  # (D, E)
+
+
+class Weights(NamedTuple):
+    """Those that a step needs: to normalise them anew at every step would take a tenth of the time."""
+
+    target_width: Tensor  # (D, E)
+    layers: tuple[LayerWeights, ...]
+    output_width: Tensor  # (E, D)
+
+
 class ConvS2SState(NamedTuple):
     """What the decoder keeps between steps."""
 
     place: int
     inputs: tuple[Recent, ...]  # of each layer's convolution, the last (kernel - 1)·dilation: (N, D) each
+    weights: Shared[Weights]
 
 
 class Embedded(nn.Module):
@@ -141,25 +159,33 @@ class DecoderLayer(nn.Module):
         convolved = self.convolution(dropout(x, self.probability, self.training))  # (B, T, 2D)
         return self.look(convolved, x, embedded, memory)
 
-    def step(self, x: Tensor, embedded: Tensor, inputs: Recent, memory: Memory) -> tuple[Tensor, Tensor, Recent]:
+    def step(
+        self, x: Tensor, embedded: Tensor, inputs: Recent, memory: Memory, own: LayerWeights
+    ) -> tuple[Tensor, Tensor, Recent]:
         """One more place of N hypotheses: x (N, D), embedded (N, E); to x, weights (N, 1, 1, S) and the new inputs."""
-        convolved, inputs = self.convolution.step(x, inputs)  # (N, 2D)
+        convolved, inputs = self.convolution.step(x, inputs, own.convolution)  # (N, 2D)
         convolved, x, embedded = (
             side_by_side(part, len(memory.mask)) for part in (convolved, x, embedded)
         )  # (B, W, ·)
-        x, weights = self.look(convolved, x, embedded, memory)
+        x, weights = self.look(convolved, x, embedded, memory, own)
         return x.flatten(0, 1), apart(weights), inputs
 
-    def look(self, convolved: Tensor, x: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def weights(self) -> LayerWeights:
+        """All of them, normalised."""
+        return LayerWeights(self.convolution.projection.weight(), self.query.weight(), self.context.weight())
+
+    def look(
+        self, convolved: Tensor, x: Tensor, embedded: Tensor, memory: Memory, own: LayerWeights | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Attend from every place (B, T), which sees all of the source: keys z_j, values z_j + e_j (eqs. 1 and 2)."""
         state = F.glu(convolved)  # h (B, T, D)
-        query = (self.query(state) + embedded) * HALF  # d = W h + b + g (B, T, E)
+        query = (self.query(state, own and own.query) + embedded) * HALF  # d = W h + b + g (B, T, E)
         keys, values, mask = memory.states[:, None], memory.summary[:, None], memory.mask[:, None, None]
         attended = attend(query[:, None], keys, values, mask, score=dot_scores)
         assert attended.weights is not None
         # m·sqrt(1/m): a mean of m vectors has an m-th of their variance (section 3.4).
         sizes = memory.mask.sum(1).clamp(min=1).to(query.dtype).sqrt()[:, None, None]  # (B, 1, 1)
-        context = self.context(attended.context.squeeze(1) * sizes)  # c (B, T, D)
+        context = self.context(attended.context.squeeze(1) * sizes, own and own.context)  # c (B, T, D)
         return ((state + context) * HALF + x) * HALF, attended.weights
 
 
@@ -213,27 +239,33 @@ class ConvS2S(nn.Module):
 
     def start(self, memory: Memory) -> ConvS2SState:
         """Zeros before the first place."""
-        return ConvS2SState(0, tuple(layer.convolution.empty(memory.states) for layer in self.decoder_layers()))
+        layers = self.decoder_layers()
+        weights = Weights(
+            self.target_width.weight(), tuple(layer.weights() for layer in layers), self.output_width.weight()
+        )
+        return ConvS2SState(0, tuple(layer.convolution.empty(memory.states) for layer in layers), Shared(weights))
 
     def step(self, token: Tensor, state: ConvS2SState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,)."""
         embedded = self.target_embedding(token[:, None], state.place).squeeze(1)  # (N, E)
-        x = self.target_width(embedded)  # (N, D)
+        weights = state.weights.value
+        x = self.target_width(embedded, weights.target_width)  # (N, D)
         looks: list[Tensor] = []
         kept: list[Recent] = []
-        for layer, inputs in zip(self.decoder_layers(), state.inputs, strict=True):
-            x, weights, inputs = layer.step(x, embedded, inputs, memory)
-            looks.append(weights)
+        for layer, inputs, own in zip(self.decoder_layers(), state.inputs, weights.layers, strict=True):
+            x, look, inputs = layer.step(x, embedded, inputs, memory, own)
+            looks.append(look)
             kept.append(inputs)
-        return Step(self.finish(x), ConvS2SState(state.place + 1, tuple(kept)), records(looks) if record else ())
+        after = ConvS2SState(state.place + 1, tuple(kept), state.weights)
+        return Step(self.finish(x, weights.output_width), after, records(looks) if record else ())
 
-    def finish(self, x: Tensor) -> Tensor:
+    def finish(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """The decoder's last states (..., D) to what the output layer reads, (..., E)."""
-        return dropout(self.output_width(x), self.probability, self.training)
+        return dropout(self.output_width(x, weight), self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., E) to (..., V)."""
-        return F.linear(outputs, self.output_table, self.output_bias)
+        return product(outputs, self.output_table, self.output_bias)
 
     def output_product(self, outputs: Tensor) -> Product:
         """The output layer up to its product."""
