@@ -55,7 +55,7 @@ bench-corpus: .venv/ready
 	$(BIN)/python bench/corpus.py
 
 bench-decode: .venv/ready
-	$(BIN)/python bench/decode.py $(RUNS)
+	$(BIN)/python bench/decode.py $(RUNS) $(ARGUMENTS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,7 +1,7 @@
 """The speed of decoding, side by side: many sentences from raw text to raw text, and one sentence at a time.
 
-Saccade, CTranslate2 and transformers have the same weights; Joey NMT and eole decode with models of their own. Whoever
-has settings to choose from is tried with all of them first, and its best ones take part.
+Saccade, CTranslate2 and transformers have the same weights; Joey NMT and eole decode with models of their own.
+CTranslate2 is tried with many settings first, transformers with two sizes of a batch, and the best ones count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.models import NoModelError, SaccadeModel, export, peer_model, saccade
 from bench.peers.job import read_lines, write_lines
 from bench.places import CACHE
 from bench.processes import Outcome, run_job
-from bench.series import Contest, Contestant, Series, Turn, machine_limits, say, take_turns
+from bench.series import EIGHT_BITS, Contest, Contestant, Series, Turn, machine_limits, say, take_turns
 from bench.sizes import SIZES
 from bench.training import Entry, note_the_absent
 from bench.work import Work, job_for, prepare
@@ -34,7 +34,7 @@ TUNED_ON = 400  # sentences with which settings are chosen
 SINGLE = 100  # sentences that are translated one by one
 ENGINES = {
     "Saccade (auto)": ("auto", "float32"),
-    "Saccade (int8)": ("ctranslate2", "int8"),
+    EIGHT_BITS: ("ctranslate2", "int8"),
     "Saccade (torch)": ("torch", "float32"),
 }
 PEERS = (Entry("transformers, generate", "transformers"), Entry("eole", "eole"), Entry("Joey NMT", "joeynmt"))
@@ -151,7 +151,10 @@ def ours(bench: Bench) -> list[Contestant]:
         note_costs(bench.contest, batch.result)
         return turn_of(bench, name, batch, single)
 
-    return [Contestant(name, lambda name=name: measure(name)) for name in ENGINES]
+    names = [name for name in ENGINES if name != EIGHT_BITS or not SIZES[bench.size_name].length]
+    if len(names) < len(ENGINES):
+        bench.contest.remarks.append(f"{EIGHT_BITS} is left out: torch searches again what cannot end")
+    return [Contestant(name, lambda name=name: measure(name)) for name in names]
 
 
 def ctranslate2(bench: Bench) -> list[Contestant]:

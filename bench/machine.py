@@ -13,8 +13,9 @@ from typing import Any
 
 from bench.environments import Environment
 from bench.places import ROOT
+from saccade.kernels import level
 
-TOLD = ("torch", "numpy", "tokenizers", "safetensors", "sacrebleu")
+TOLD = ("torch", "ctranslate2", "numpy", "tokenizers", "safetensors", "sacrebleu")
 
 
 def describe_machine() -> dict[str, Any]:
@@ -27,6 +28,7 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in TOLD},
         "saccade": version("saccade"),
+        "kernels": level(),
         "commit": commit(),
     }
 
@@ -49,7 +51,8 @@ def commit() -> str:
         return done.stdout.strip() if done.returncode == 0 else ""
 
     found = git("rev-parse", "--short=10", "HEAD")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "bench", ":!bench/results")
+    measured = "src", "bench", "pyproject.toml", "constraints.txt", ":!bench/results"
+    changed = git("status", "--porcelain", "--untracked-files=all", "--", *measured)
     return (found or "unknown") + ("+" if changed else "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from bench.environments import reason_in
 from bench.places import CACHE, ROOT
 from bench.processes import run_job
 from bench.series import say
-from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
+from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES, Size
 from bench.work import Work, job_for
 
 SACCADE = [sys.executable, "-m", "saccade.cli.main"]
@@ -39,30 +40,46 @@ def saccade_model(size_name: str, work: Work, *, minutes: float, given: Path | N
     """The model that is given, else one that was or will be trained here."""
     if given is not None:
         return SaccadeModel(model_folder(given))
-    size = SIZES[size_name]
     run = place_of("saccade", size_name, minutes)
-    if not (run / "model-best").is_dir():
+    command = training_of(SIZES[size_name], work, run, minutes)
+    if not (run / "model-best").is_dir() or not made_by(run, command):
         shutil.rmtree(run, ignore_errors=True)
         run.parent.mkdir(parents=True, exist_ok=True)
         say(f"training a Saccade model for decoding: {run.name}")
-        settings = {"data.vocabulary": size.pieces, "training.validate-every": 1_000_000, "output": run}
-        sides = {side: [work.folder / f"train.{side}"] for side in ("source", "target")}
-        if size.length:  # its outputs have a given length, so what it says does not matter
-            settings |= {"data.min-frequency": 1, "training.max-steps": 1, "data.batch-tokens": 512}
-            for side, files in sides.items():
-                files += [file for file in [work.folder / f"more.{side}"] if file.is_file()]
-        else:
-            settings |= {"training.max-minutes": minutes, "training.learning-rate": 2.5e-3}
-            settings |= {"training.warmup-steps": 500, "model.dropout": 0.2}
-            settings |= {"valid-source": work.folder / "valid.source", "valid-target": work.folder / "valid.target"}
-        command = [*SACCADE, "train", "--preset", size.preset]
-        for side, files in sides.items():
-            for file in files:
-                command += [f"--{side}", str(file)]
-        for name, value in settings.items():
-            command += [f"--{name}", str(value)]
         call(command, f"train-{run.name}")
+        note(run, command)
     return SaccadeModel(model_folder(run))
+
+
+def training_of(size: Size, work: Work, run: Path, minutes: float) -> list[str]:
+    """The command that trains a model of ours: what suits the preset, for some minutes."""
+    settings = {"data.vocabulary": size.pieces, "training.validate-every": 1_000_000, "output": run}
+    sides = {side: [work.folder / f"train.{side}"] for side in ("source", "target")}
+    if size.length:  # its outputs have a given length, so what it says does not matter
+        settings |= {"data.min-frequency": 1, "training.max-steps": 1, "data.batch-tokens": 512}
+        for side, files in sides.items():
+            files += [file for file in [work.folder / f"more.{side}"] if file.is_file()]
+    else:
+        settings |= {"training.max-minutes": minutes}
+        settings |= {"valid-source": work.folder / "valid.source", "valid-target": work.folder / "valid.target"}
+    command = [*SACCADE, "train", "--preset", size.preset]
+    for side, files in sides.items():
+        for file in files:
+            command += [f"--{side}", str(file)]
+    for name, value in settings.items():
+        command += [f"--{name}", str(value)]
+    return command
+
+
+def made_by(place: Path, how: object) -> bool:
+    """Whether what is kept here was made in this very way."""
+    ready = place.with_suffix(".ready")
+    return ready.is_file() and ready.read_text(encoding="utf-8") == json.dumps(how)
+
+
+def note(place: Path, how: object) -> None:
+    """Write down how something was made."""
+    place.with_suffix(".ready").write_text(json.dumps(how), encoding="utf-8")
 
 
 def place_of(peer: str, size_name: str, minutes: float) -> Path:
@@ -95,25 +112,25 @@ def peer_model(peer: str, size_name: str, work: Work, *, minutes: float) -> Path
     """A model of the peer's own, trained here with its own trainer."""
     size = SIZES[size_name]
     folder = place_of(peer, size_name, minutes)
-    if not folder.with_suffix(".ready").exists():
+    job = job_for(
+        size_name,
+        work,
+        name=f"model-{folder.name}",
+        task="model",
+        folder=str(folder),
+        minutes=minutes,
+        dropout=DROPOUT,
+        label_smoothing=LABEL_SMOOTHING,
+        batch_tokens=512 if size.length else BATCH_TOKENS,
+        **({"updates": 1} if size.length else {}),
+    )
+    if not folder.is_dir() or not made_by(folder, job):
         shutil.rmtree(folder, ignore_errors=True)
         say(f"training a model of {peer} for decoding: {folder.name}")
-        job = job_for(
-            size_name,
-            work,
-            name=f"model-{folder.name}",
-            task="model",
-            folder=str(folder),
-            minutes=minutes,
-            dropout=DROPOUT,
-            label_smoothing=LABEL_SMOOTHING,
-            batch_tokens=512 if size.length else BATCH_TOKENS,
-            **({"updates": 1} if size.length else {}),
-        )
         outcome = run_job(peer, job, most_seconds=60 * minutes + 1800)
         if outcome.result is None:
             raise NoModelError(f"its training fails: {outcome.reason}")
-        folder.with_suffix(".ready").touch()
+        note(folder, job)
     return folder
 
 

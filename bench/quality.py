@@ -2,12 +2,12 @@
 
     python -m bench.quality joeynmt --minutes 30
     python -m bench.quality eole --minutes 30
-    python -m bench.quality saccade --recipe recipes/multi30k.yaml --minutes 10 30 60
+    python -m bench.quality saccade --minutes 10 30 60
 
 Trains on the published lower-cased, tokenised Multi30k (multi30k/tok), translates test_2016_flickr with a beam of 5,
 and scores with sacreBLEU without further tokenisation. The clock starts before pieces are learnt and text is cut;
-loading of programs counts too. Saccade trains one run and stops at each of the minutes: translate, score, go on. A
-result is appended to results/quality.json.
+loading of programs counts too. Saccade trains one run and stops at each of the minutes: translate, score, go on. Each
+point is appended to results/quality.json, and all of them are drawn beside it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from bench.models import SACCADE, NoModelError, call
 from bench.peers.job import read_lines
 from bench.places import CACHE, RESULTS, ROOT, multi30k
 from bench.processes import run_job
+from bench.quality_picture import draw_quality
 from bench.series import say
 from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
 from bench.work import TOKENISED, NoWorkError, copy_texts, cut_into_pieces
@@ -49,21 +50,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", choices=["saccade", "joeynmt", "eole"])
     parser.add_argument("--minutes", type=float, nargs="+", default=[30.0])
-    parser.add_argument("--recipe", type=Path, default=ROOT / "recipes" / "multi30k.yaml", help="of Saccade")
+    parser.add_argument("--recipe", type=Path, default=ROOT / "recipes" / "multi30k-tokenised.yaml", help="of Saccade")
     parser.add_argument("--json", type=Path, default=RESULTS / "quality.json", help="where the result is appended")
     options = parser.parse_args()
     origin = multi30k()
     if origin is None or not (origin / "tok").is_dir():
         raise SystemExit("skipped: no multi30k/tok under $SACCADE_DATA")
+    if options.system == "saccade":
+        points = saccade_points(origin / "tok", options.recipe, sorted(options.minutes))
+    else:
+        points = (peer_point(options.system, origin / "tok", minutes) for minutes in options.minutes)
+    found = {"date": today(), "machine": describe_machine(), "system": options.system}
     try:
-        if options.system == "saccade":
-            points = saccade_points(origin / "tok", options.recipe, sorted(options.minutes))
-        else:
-            points = [peer_point(options.system, origin / "tok", minutes) for minutes in options.minutes]
+        for point in points:  # each is kept, whatever happens to the next
+            append(options.json, {**found, **asdict(point)})
     except (NoModelError, NoWorkError) as error:
         raise SystemExit(f"{options.system}: {error}") from None
-    found = {"date": today(), "machine": describe_machine(), "system": options.system}
-    append(options.json, {**found, "points": [asdict(point) for point in points]})
 
 
 def peer_point(peer: str, origin: Path, minutes: float) -> Point:
@@ -100,19 +102,19 @@ def peer_point(peer: str, origin: Path, minutes: float) -> Point:
     return scored(output, work / "test.target", spent, version)
 
 
-def saccade_points(origin: Path, recipe: Path, minutes: list[float]) -> list[Point]:
+def saccade_points(origin: Path, recipe: Path, minutes: list[float]) -> Iterator[Point]:
     """One run of a recipe that pauses at each of the minutes; its translations are not counted."""
     folder = CACHE / "quality" / "saccade"
     shutil.rmtree(folder, ignore_errors=True)
     work, run = folder / "work", folder / "run"
     work.mkdir(parents=True)
     copy_texts(origin, work, TOKENISED)
-    points, spent, trained = [], 0.0, 0.0
-    for mark in minutes:
+    spent, trained = 0.0, 0.0
+    for number, mark in enumerate(minutes):
         trained += max(0.1, mark - spent - RESERVE)
         limit = ["--training.max-minutes", f"{trained:.3f}"]
         command = [*SACCADE, "train", "--resume", str(run), *limit]
-        if not points:
+        if number == 0:
             command = [*SACCADE, "train", str(recipe), "--output", str(run), "--data.cache", str(folder / "cache")]
             for name, text in (("source", "train"), ("valid-source", "valid")):
                 command += [f"--{name}", str(work / f"{text}.source")]
@@ -125,9 +127,8 @@ def saccade_points(origin: Path, recipe: Path, minutes: list[float]) -> list[Poi
             say(f"the clock shows {spent:.2f} minutes instead of {mark:g}")
         output = folder / f"output-{mark:g}"
         files = ["--input", str(work / "test.source"), "--output", str(output)]
-        subprocess.run([*SACCADE, "translate", str(run), "--beam", "5", *files], check=True, cwd=ROOT)
-        points.append(scored(output, work / "test.target", spent, str(recipe.name)))
-    return points
+        call([*SACCADE, "translate", str(run), "--beam", "5", *files], "quality-saccade-translate")
+        yield scored(output, work / "test.target", spent, recipe.name)
 
 
 def scored(output: Path, reference: Path, minutes: float, setting: str) -> Point:
@@ -144,7 +145,8 @@ def append(path: Path, found: dict[str, object]) -> None:
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([*before, found], indent=1) + "\n", encoding="utf-8")
-    say(f"appended to {path}")
+    draw_quality([*before, found], path.with_suffix(".png"))
+    say(f"appended to {path}, and drawn")
 
 
 if __name__ == "__main__":

@@ -43,10 +43,11 @@ def main() -> None:
         "contests": [],
     }
     options.output.mkdir(parents=True, exist_ok=True)
-    place, found = merge(found, options.output / f"{options.name or found['date']}.json")
+    titles = {title_of(section, size) for section in options.only for size in options.sizes}
+    place, found = merge(found, options.output / f"{options.name or found['date']}.json", titles)
     for section in options.only:
         for size in options.sizes:
-            add(contest_of(section, size, environments, options), found)
+            found["contests"].append(contest_of(section, size, environments, options).to_json())
             write(found, place)  # hours of work are not lost with the last minute
     print(report(found))
 
@@ -75,28 +76,29 @@ def contest_of(
             limit_seconds=options.limit_seconds,
         )
     except (NoWorkError, NoModelError) as error:
-        return Contest(f"{section} {size_name}", [], reasons={"all": str(error)})
+        return Contest(title_of(section, size_name), [], reasons={"all": str(error)})
 
 
-def merge(found: dict[str, Any], place: Path) -> tuple[Path, dict[str, Any]]:
-    """Where results go, with those that are there: parts of one day belong together while nothing else changed."""
+def title_of(section: str, size_name: str) -> str:
+    """What a contest is called."""
+    return f"{section} {size_name}"
+
+
+def merge(found: dict[str, Any], place: Path, titles: set[str]) -> tuple[Path, dict[str, Any]]:
+    """Where results go, with those that are there: parts of one day belong together while nothing else changed.
+
+    Nothing is written over: a part that is there already, or a tree with changes of its own, begins a new file.
+    """
     number, name = 1, place.stem
     while place.is_file():
         before = json.loads(place.read_text(encoding="utf-8"))
-        if before["machine"] == found["machine"]:
-            merged = {**before, "environments": {**before["environments"], **found["environments"]}}
-            for contest in found["contests"]:
-                add(Contest.from_json(contest), merged)
-            return place, merged
+        there = {contest["title"] for contest in before["contests"]}
+        clean = not str(found["machine"]["commit"]).endswith("+")
+        if clean and before["machine"] == found["machine"] and not there & titles:
+            return place, {**before, "environments": {**before["environments"], **found["environments"]}}
         number += 1
         place = place.with_name(f"{name}-{number}.json")
     return place, found
-
-
-def add(contest: Contest, found: dict[str, Any]) -> None:
-    """Put a contest among the results, in the place of an earlier one of its name."""
-    others = [one for one in found["contests"] if one["title"] != contest.title]
-    found["contests"] = [*others, contest.to_json()]
 
 
 def write(found: dict[str, Any], place: Path) -> None:

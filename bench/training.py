@@ -66,8 +66,8 @@ def note_the_absent(contest: Contest, environments: Mapping[str, Environment], e
     """Say who was asked for and cannot run, and why."""
     for entry in entries:
         found = environments.get(entry.peer)
-        if found is not None and found.reason is not None:
-            contest.reasons[entry.name] = found.reason
+        if found is not None and (entry in ABSENT or not found.ready):
+            contest.reasons[entry.name] = found.reason or "installs here, but nobody has written its job yet"
 
 
 def turn(entry: Entry, size_name: str, size: Size, work: Work, series: Series) -> Turn:

@@ -43,19 +43,25 @@ def prepare(size_name: str) -> Work:
     size, real = SIZES[size_name], multi30k()
     folder = CACHE / "work" / f"{size_name}-{'multi30k' if real else 'generated'}"
     data = "Multi30k" if real else "generated text (no Multi30k under $SACCADE_DATA)"
-    made = Work(folder, data, real is not None)
-    if (folder / "ready").exists():
-        return made
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    if real:
-        copy_texts(real, folder, "{}.{}")
-    else:
-        generate_texts(folder)
-    cut_into_pieces(size, folder, vocabulary_texts(size, folder, real))
-    (folder / "plan.json").write_text(json.dumps(plan_of(folder)), encoding="ascii")
-    (folder / "ready").touch()
-    return made
+    made_of, ready = json.dumps([asdict(size), *origins(real)]), folder / "ready"
+    if not ready.is_file() or ready.read_text(encoding="utf-8") != made_of:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        if real:
+            copy_texts(real, folder, "{}.{}")
+        else:
+            generate_texts(folder)
+        cut_into_pieces(size, folder, vocabulary_texts(size, folder, real))
+        ready.write_text(made_of, encoding="utf-8")
+    (folder / "plan.json").write_text(json.dumps(plan_of(folder)), encoding="ascii")  # by the Saccade of today
+    return Work(folder, data, real is not None)
+
+
+def origins(real: Path | None) -> list[tuple[str, int, int]]:
+    """The files that the data is made from, with their sizes and times."""
+    names = [f"{name}.{side}" for name in TEXTS.values() for side in ("en", "de")]
+    files = [real / name for name in names] if real else []
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 def copy_texts(origin: Path, folder: Path, pattern: str) -> None:

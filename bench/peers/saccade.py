@@ -128,6 +128,8 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
     counts |= {"source_tokens": mean_length(translator.tokenizers.source, lines), "target_tokens": lengths}
     for name, parameter in getattr(translator.model, "named_parameters", list)():
         part = name.split(".")[0].removesuffix("_norm")
+        if ".cross.key_value." in name:
+            part = "encoder"  # applied once to each token of the source
         counts[f"{part if part in ('encoder', 'decoder') else 'output'}_parameters"] += parameter.numel()
     return {"decoded": found, **counts}
 

@@ -158,6 +158,7 @@ def generate(job: dict[str, Any]) -> dict[str, Any]:
     lines, pad, end = read_lines(job["source"]), model.config.pad_token_id, model.config.eos_token_id
     found = []
     for beam in job["beams"]:
+        translate(model, tokenizer, lines[:20], beam, 20, job["size"]["length"], pad, end)  # to warm up
         for rows in job["batch_sizes"]:
             began = time.perf_counter()
             outputs = translate(model, tokenizer, lines, beam, rows, job["size"]["length"], pad, end)

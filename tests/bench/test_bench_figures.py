@@ -6,6 +6,7 @@ import json
 
 import pytest
 from bench.picture import draw
+from bench.quality_picture import draw_quality
 from bench.run import choices, merge
 from bench.series import Contest, Contestant, Series, Turn, take_turns
 from bench.spread import Spread, ratios
@@ -117,21 +118,32 @@ def test_report_and_picture(tmp_path):
 
 def test_parts_of_one_day_come_together_unless_something_changed(tmp_path):
     found = {"date": "2026-01-01", "machine": MACHINE, "environments": {"eole": {}}}
-    training, decoding = made_up().to_json(), {**made_up().to_json(), "title": "decoding tiny"}
+    training = made_up().to_json()
     place = tmp_path / "2026-01-01.json"
     place.write_text(json.dumps({**found, "contests": [training]}))
-    place, merged = merge({**found, "environments": {"joeynmt": {}}, "contests": [decoding]}, place)
-    assert [contest["title"] for contest in merged["contests"]] == ["training tiny", "decoding tiny"]
+    new = {**found, "environments": {"joeynmt": {}}, "contests": []}
+    same, merged = merge(new, place, {"decoding tiny"})
+    assert same == place
+    assert merged["contests"] == [training]
     assert merged["environments"].keys() == {"eole", "joeynmt"}
-    again = {**training, "remarks": ["new"]}
-    assert merge({**found, "contests": [again]}, place)[1]["contests"] == [again]
-    other = {**found, "machine": {**MACHINE, "commit": "def"}, "contests": [decoding]}
-    place, merged = merge(other, place)
-    assert place.name == "2026-01-01-2.json"
-    assert merged == other
+    second = tmp_path / "2026-01-01-2.json"
+    assert merge(new, place, {"decoding tiny", "training tiny"}) == (second, new)  # nothing is written over
+    for commit in ("def", "abc+"):
+        other = {**new, "machine": {**MACHINE, "commit": commit}}
+        assert merge(other, place, {"decoding tiny"}) == (second, other)
 
 
 def test_an_unknown_choice_is_refused():
     assert choices(("a", "b"))("b,a") == ("b", "a")
     with pytest.raises(Exception, match="'c' is not one of a, b"):
         choices(("a", "b"))("a,c")
+
+
+def test_the_curve_of_quality(tmp_path):
+    points = [
+        {"system": "saccade", "minutes": 9.9, "bleu": 34.3},
+        {"system": "saccade", "minutes": 29.8, "bleu": 39.4},
+        {"system": "eole", "minutes": 30.0, "bleu": 20.0},
+    ]
+    draw_quality(points, tmp_path / "quality.png")
+    assert (tmp_path / "quality.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,38 @@
+"""The quality after some minutes of training as a curve, one line a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PUBLISHED = 41.02  # Wu et al. 2021, table 2: this architecture and this test set, trained on a GPU
+NAMES = {"saccade": "Saccade", "joeynmt": "Joey NMT", "eole": "eole"}
+COLOURS = {"saccade": "#1b6ca8", "joeynmt": "#c8743a", "eole": "#5a8f3c"}
+
+
+def draw_quality(points: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """BLEU over minutes, a line for each system; of several points at one minute the newest counts."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    lines: dict[str, dict[float, float]] = {}
+    for point in points:
+        lines.setdefault(point["system"], {})[round(point["minutes"])] = point["bleu"]
+    figure, panel = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    for system, line in lines.items():
+        minutes = sorted(line)
+        values = [line[minute] for minute in minutes]
+        panel.plot(minutes, values, marker="o", color=COLOURS.get(system), label=NAMES.get(system, system))
+        for minute, value in zip(minutes, values, strict=True):
+            panel.annotate(f"{value:.1f}", (minute, value), xytext=(0, -15), textcoords="offset points", ha="center")
+    panel.axhline(PUBLISHED, color="#444444", linestyle="--", linewidth=1)
+    panel.annotate(f"published {PUBLISHED}", (0.5, PUBLISHED), xytext=(0, 4), textcoords="offset points")
+    panel.set(xlabel="minutes from raw text, two CPU cores", ylabel="BLEU, test_2016_flickr", xlim=(0, 64))
+    panel.set_ylim(0, 46)
+    panel.set_title("Multi30k English-German, lower-cased and tokenised, beam 5")
+    panel.legend(loc="lower right")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
