@@ -203,3 +203,24 @@ def test_a_closed_pipe_ends_in_silence(run: Path, tmp_path: Path) -> None:
         process.stdout.close()
         said = process.stderr.read()
     assert (process.returncode, said) == (141, b"")
+
+
+def test_an_input_is_not_written_over(run: Path, saccade: Saccade, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("seven\n")
+    answer = saccade("translate", run, "--input", text, "--output", text)
+    assert answer.code == 2
+    assert "would overwrite its input" in answer.err
+    assert text.read_text() == "seven\n"
+
+
+def test_what_cannot_be_read_leaves_an_older_output(run: Path, saccade: Saccade, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_text("old\n")
+    for wrong in (b"\xff\xfe\xfa\n", None):
+        source = tmp_path / "source"
+        source.unlink(missing_ok=True)
+        if wrong is not None:
+            source.write_bytes(wrong)
+        assert saccade("translate", run, "--input", source, "--output", old).code != 0
+        assert old.read_text() == "old\n"

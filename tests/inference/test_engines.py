@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,7 @@ def used(translator: Translator, **changes) -> str:
         {"beam": 1, "allow_unknown": True},
         {"beam": 1, "batch_tokens": 1},
         {"beam": 3, "max_length": 3},
+        {"beam": 3, "min_length": 5, "max_length": 5},
         {"beam": 3, "length_penalty": "none", "batch_tokens": 1},
     ],
     ids=str,
@@ -180,6 +182,26 @@ def test_a_folder_that_cannot_be_written_is_no_hindrance(folder, monkeypatch):
     expected = best(load(folder, "cpu", engine="torch"), beam=1)
     assert best(load(folder, "cpu", engine="ctranslate2"), beam=1) == expected
     assert not (folder / NAME).exists()
+
+
+def test_without_any_place_to_write_auto_is_torch(folder, monkeypatch, capsys):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(ctranslate2_cache, "whole_folder", refuse)
+    monkeypatch.setattr(ctranslate2_cache.tempfile, "TemporaryDirectory", refuse)
+    assert best(load(folder, "cpu"), beam=1) == best(load(folder, "cpu", engine="torch"), beam=1)
+    assert capsys.readouterr().err == "saccade: using torch: Read-only file system\n"
+    with pytest.raises(OSError, match="Read-only"):
+        best(load(folder, "cpu", engine="ctranslate2"), beam=1)
+
+
+def test_a_model_that_was_deleted_stays_deleted(folder):
+    translator = load(folder, "cpu")
+    assert translator.model is not None
+    shutil.rmtree(folder)
+    best(translator, beam=1)
+    assert not folder.exists()
 
 
 def test_an_export_that_is_not_the_same_model_is_not_used(folder, monkeypatch, capsys):

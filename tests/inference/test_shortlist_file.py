@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from inference.small_models import PAIRS, TEXTS, save_model
-from saccade.data.lexicon import PiecePairs, pieces_of
+from saccade.data.config import DataConfig
+from saccade.data.files import Pair
+from saccade.data.ibm_model import learn_translations
+from saccade.data.lexicon import PiecePairs, pieces_of, write_lexicon
 from saccade.data.lines import FileError
+from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.errors import SaccadeError, UsageError
 from saccade.inference import shortlist as module
 from saccade.inference.loading import load
@@ -85,3 +89,13 @@ def test_pairs_become_pieces(folder):
     [first, *_] = PiecePairs(PAIRS, tokenizers)
     assert first.source.split() == [*"abcdefghijklmnop"]
     assert pieces_of(tokenizers.target, ["AB"]) == ["A B"]
+
+
+def test_words_that_look_like_symbols_go_through_the_file(tmp_path):
+    pairs = [Pair("<unk> <s> house", "<unk> <s> Haus"), Pair("the house", "das Haus")] * 3
+    tokenizers = train_tokenizers(pairs, DataConfig(tokenizer="word", min_frequency=1))
+    entries = learn_translations(PiecePairs(pairs, tokenizers), normalization=None).best(5, 0.0)
+    write_lexicon(tmp_path / "pieces.tsv", entries)
+    shortlist = read_shortlist(tmp_path / "pieces.tsv", tokenizers)
+    [ids] = tokenizers.source.encode_batch(["<unk> <s> house"])
+    assert set(ids) <= shortlist.translations.keys()

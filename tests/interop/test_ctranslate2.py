@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from inference.small_models import TEXTS, save_model
 from saccade.checkpoint import load_model_folder
@@ -56,6 +57,24 @@ def test_every_row_of_the_vocabulary_is_kept(tmp_path):
     [result] = runtime.translate_batch([["a", "b", "</s>"]], beam_size=1, max_decoding_length=5)
     expected = load(tmp_path / "model", "cpu", engine="torch").translate("ab", beam=1, max_length=5, allow_unknown=True)
     assert "".join(result.hypotheses[0]) == expected
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_an_export_can_be_used_without_saccade(tmp_path, joint):
+    """As docs/guide/exporting.md says."""
+    folder = load_model_folder(save_model(tmp_path / "model", joint=joint))
+    (tmp_path / "out").mkdir()
+    interop.save_ctranslate2(tmp_path / "out", folder.model, folder.choice.config, folder.tokenizers)
+    reader = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    writer = reader if joint else Tokenizer.from_file(str(tmp_path / "out" / "target" / "tokenizer.json"))
+    runtime = interop.import_runtime().Translator(str(tmp_path / "out"))
+    expected = load(tmp_path / "model", "cpu", engine="torch")
+    for text in filter(str.strip, TEXTS):
+        as_ours = {"disable_unk": True, "suppress_sequences": [["<pad>"], ["<s>"]], "min_decoding_length": 0}
+        source = reader.encode(text).tokens
+        [found] = runtime.translate_batch([source], beam_size=1, max_decoding_length=7, **as_ours)
+        written = writer.decode([writer.token_to_id(piece) for piece in found.hypotheses[0]])
+        assert written == expected.translate(text, beam=1, max_length=7)
 
 
 def test_all_other_families_and_some_variants_are_not_expressible(tmp_path):

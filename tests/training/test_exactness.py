@@ -40,7 +40,7 @@ def test_other_data_is_refused_but_another_cache_is_not():
         ({"max_minutes": 5}, []),
         ({"max_steps": 50}, []),
         ({"patience": 3, "keep_checkpoints": 9}, []),
-        ({"learning_rate": 0.1}, ["training.learning-rate None -> 0.1"]),
+        ({"learning_rate": 0.1}, ["training.learning-rate 0.01 -> 0.1"]),
         ({"log_every": 7}, ["training.log-every 50 -> 7"]),
     ],
     ids=str,

@@ -188,9 +188,9 @@ def test_a_resumed_run_keeps_what_it_minimises(whole, change):
 
 
 def test_settings_that_keep_the_shapes_may_change(config, tmp_path):
-    train(config(model={"dropout": 0.3}, training={"max_steps": 1}))
-    assert read_yaml(tmp_path / "run" / "config.yaml")["model"]["dropout"] == 0.3
-    assert "changed: model.dropout 0.2 -> 0.3" in log_of(tmp_path / "run")
+    train(config(model={"dropout": 0.4}, training={"max_steps": 1}))
+    assert read_yaml(tmp_path / "run" / "config.yaml")["model"]["dropout"] == 0.4
+    assert "changed: model.dropout 0.3 -> 0.4" in log_of(tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def recommended(monkeypatch):
     """The transformer with settings of a run of its own."""
     family = registry.load_family("transformer")
     recipe = {"training": {"learning-rate": 7e-4, "clip_norm": 5.0}, "data": {"tokenizer": "char"}}
-    changed = family._replace(recipe=MappingProxyType(recipe))
+    changed = family._replace(recipe=MappingProxyType(recipe), preset_recipes={})
     monkeypatch.setattr("saccade.training.config.load_family", lambda name: changed)
 
 
@@ -343,6 +343,18 @@ def test_the_recipe_of_a_family_lies_under_what_is_given(recommended):
     for config in (plain, given):
         assert run_config(config.model_dump(), where="again") == config
         assert run_config(config.model_dump(exclude_unset=True), where="again") == config
+
+
+def test_the_recipe_of_a_preset_lies_upon_that_of_its_family_and_belongs_together():
+    def training(**given):
+        return run_config({"model": {"preset": "transformer-tiny"}, "training": given}, where="test").training
+
+    assert (training().optimizer, training().learning_rate, training().warmup_steps) == ("muon", 1e-2, 300)
+    assert (training(learning_rate=3e-3).optimizer, training(learning_rate=3e-3).learning_rate) == ("muon", 3e-3)
+    adam = training(optimizer="adam")
+    assert (adam.optimizer, adam.learning_rate, adam.warmup_steps) == ("adam", None, 1000)
+    other = run_config({"model": {"preset": "transformer-small"}}, where="test").training
+    assert (other.optimizer, other.learning_rate) == ("adam", None)
 
 
 def test_a_config_made_in_python_gets_the_recipe_and_a_saved_one_does_not(recommended, data, tmp_path):

@@ -46,6 +46,24 @@ def test_tables_and_vectors_are_left_to_adam():
     assert {parts_of(name) for name in names} == {1, 2, 3}
 
 
+@pytest.mark.parametrize(
+    ("subject", "matrices", "others"),
+    [
+        (("transformer", {"experts": 4}), {"expand", "contract"}, {"expand_bias", "contract_bias"}),
+        (("convs2s", {"separable": True}), {"direction"}, {"places", "depthwise", "table"}),
+    ],
+    ids=["experts", "convolutions"],
+)
+def test_matrices_are_known_by_what_they_do(subject, matrices, others):
+    model = build_model(subject)
+    optimizer = make_optimizer(model, MUON)
+    taken = {name.split(".")[-1] for name, parameter in model.named_parameters() if parameter in optimizer.parts}
+    left = {name.split(".")[-1] for name, parameter in model.named_parameters() if parameter not in optimizer.parts}
+    assert matrices <= taken
+    assert others <= left
+    assert not taken & left - {"weight"}
+
+
 def test_a_step_moves_everything_and_keeps_what_it_says():
     model = build_model(("transformer", {})).train()
     optimizer = make_optimizer(model, MUON)

@@ -78,6 +78,7 @@ def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
                 "batch_tokens": 2048,
             },
             "training": {
+                "optimizer": "adam",
                 "learning_rate": 2e-3,
                 "warmup_steps": 200,
                 "schedule": "linear",

@@ -13,7 +13,7 @@ Format = Literal["huggingface", "onnx", "ctranslate2"]
 USE: dict[Format, str] = {
     "huggingface": "open it with AutoModelForSeq2SeqLM.from_pretrained and AutoTokenizer.from_pretrained",
     "onnx": "run encoder.onnx once and decoder.onnx for each token; saccade.json in it says how",
-    "ctranslate2": "open it with ctranslate2.Translator",
+    "ctranslate2": "open it with ctranslate2.Translator, its tokenizer with tokenizers (docs/guide/exporting.md)",
 }
 
 

@@ -171,7 +171,7 @@ def write(
     table = learn_translations(
         words if tokenizers is None else PiecePairs(words, tokenizers),
         iterations=iterations,
-        normalization=config.normalization if tokenizers is None else "none",
+        normalization=config.normalization if tokenizers is None else None,
         progress=progress,
     )
     inputs.check_unchanged()

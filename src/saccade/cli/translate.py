@@ -9,6 +9,7 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, system
 from saccade.cli.lexicon import LexiconFile, ShortlistFile, give_lexicons
 from saccade.cli.settings import decoding_settings
 from saccade.cli.standard_input import read_standard_input
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
     from saccade.decoding.config import DecodingConfig
@@ -98,9 +99,11 @@ def translate(
     translator.engine(settings, prefixes=prefix is not None)  # refuses before anything is read
     extras = Extras(translator, scores=scores, alignment=alignment)
     render = FORMATS[output_format]
+    check_output(output_file, input_file, prefix)
     translations = translate_lines(translator, settings, input_file, prefix, scores=scores)
+    first = list(islice(translations, 1))  # what cannot be read leaves an older output as it is
     with opened(output_file) as file:
-        for index, translation in enumerate(translations):
+        for index, translation in enumerate(chain(first, translations)):
             record = Record(index, translation.source, extras.of(translation), numbered=settings.nbest > 1)
             file.write("".join(f"{line}\n" for line in render(record)))  # at once: Ctrl-C leaves no half of a line
 
@@ -131,6 +134,13 @@ def input_is_at_hand() -> bool:
         return bool(select.select([sys.stdin.buffer], [], [], 0)[0])
     except (OSError, TypeError, ValueError):  # it is no file, or the system can only wait for sockets
         return False
+
+
+def check_output(output: Path | None, *inputs: Path | None) -> None:
+    """Refuse to write over what is read."""
+    for file in inputs:
+        if output is not None and file is not None and output.exists() and file.exists() and output.samefile(file):
+            raise UsageError(f"the output would overwrite its input {file}", do="give --output another file")
 
 
 @contextlib.contextmanager

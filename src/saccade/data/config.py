@@ -86,7 +86,7 @@ class DataConfig(Config):
     """The vocabulary is learnt from at most this many training pairs, taken evenly over all of them."""
 
     split: float = Field(0.0, ge=0, lt=1)
-    """In training each bpe token is split with this probability into the two it was merged from, and those again."""
+    """In training each bpe token is split, with this probability, into the two it was merged from, and those again."""
 
     cache: str | None = None
     """Folder of the token cache; by default $SACCADE_CACHE, else saccade in $XDG_CACHE_HOME or in ~/.cache."""

@@ -89,16 +89,16 @@ class TranslationTable(NamedTuple):
         return sorted(found, key=lambda pair: pair.source)  # stable: best first
 
 
-def words_of(text: str, normalization: Normalization) -> list[str]:
-    """The words of a text, as the word tokenizer splits it."""
-    return normalize(text, normalization).split()
+def words_of(text: str, normalization: Normalization | None) -> list[str]:
+    """The words of a text, as the word tokenizer splits it; without a normalization, what stands between spaces."""
+    return text.split(" ") if normalization is None else normalize(text, normalization).split()
 
 
 def learn_translations(
     pairs: Iterable[Pair],
     *,
     iterations: int = 5,
-    normalization: Normalization = "nfc",
+    normalization: Normalization | None = "nfc",
     progress: Callable[[int, float], None] = lambda iteration, log_likelihood: None,
 ) -> TranslationTable:
     """Learn p(target word | source word); the same pairs give the same table.
@@ -126,7 +126,7 @@ def learn_translations(
     return TranslationTable(["", *source_words], target_words, keys, probabilities, log_likelihoods)
 
 
-def count_words(pairs: Iterable[Pair], normalization: Normalization) -> tuple[list[str], list[str]]:
+def count_words(pairs: Iterable[Pair], normalization: Normalization | None) -> tuple[list[str], list[str]]:
     """The words of both sides, most frequent first, at most MOST_WORDS each."""
     counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for pair in pairs:
@@ -160,7 +160,11 @@ class Sentences:
     """Pairs as batches of word ids, as often as they are asked for; words without an id are left out."""
 
     def __init__(
-        self, pairs: Iterable[Pair], source_words: list[str], target_words: list[str], normalization: Normalization
+        self,
+        pairs: Iterable[Pair],
+        source_words: list[str],
+        target_words: list[str],
+        normalization: Normalization | None,
     ) -> None:
         self.pairs = pairs
         self.source_ids = {word: place for place, word in enumerate(source_words)}

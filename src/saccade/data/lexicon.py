@@ -70,8 +70,8 @@ def read_entries(path: str | Path) -> Iterator[WordPair]:
             yield parse_entry(line, path, number)
 
 
-def parse_entry(line: str, path: str | Path, number: int, normalization: Normalization = "nfc") -> WordPair:
-    """What one line says."""
+def parse_entry(line: str, path: str | Path, number: int, normalization: Normalization | None = "nfc") -> WordPair:
+    """What one line says; without a normalization the words are as they stand."""
 
     def fault(kind: str, what: str) -> FileError:
         return FileError(kind, what, file=path, line=number, do=EXAMPLE)
@@ -79,7 +79,7 @@ def parse_entry(line: str, path: str | Path, number: int, normalization: Normali
     fields = line.split("\t")
     if not 2 <= len(fields) <= 3:
         raise fault("columns", f"has {len(fields)} column{'s' * (len(fields) > 1)}, not 2 or 3")
-    source, target = (normalize(field, normalization) for field in fields[:2])
+    source, target = (normalize(field, normalization) if normalization else field for field in fields[:2])
     if not source or not target:
         raise fault("no-text", f"has no {'target' if source else 'source'} word")
     if " " in source:

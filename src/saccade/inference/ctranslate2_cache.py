@@ -90,7 +90,7 @@ def open_export(
     """
     with locked(folder):
         found = find_export(folder, key)
-        if found is None:
+        if found is None and (folder / MANIFEST).is_file():  # a model that was deleted meanwhile stays deleted
             with contextlib.suppress(SaccadeError), whole_folder(folder / NAME) as place:
                 fill(place, key, write, prove)
             found = find_export(folder, key)

@@ -43,7 +43,7 @@ class Engines:
         reason = refusal(settings, self.vocabulary, prefixes=prefixes, shortlist=shortlist)
         if reason is not None and exporter.insists:
             raise UsageError(f"the engine ctranslate2 cannot do this: {reason}", do=USE_TORCH)
-        if reason is not None or (settings.beam > 1 and not exporter.insists and has_kernels(exporter.config)):
+        if reason is not None or (settings.beam > 1 and not exporter.insists and library() is not None):
             return self.torch
         with self.lock:  # several threads may come at once, and the first one makes it for all
             if self.fast is None and self.exporter is not None:
@@ -93,10 +93,11 @@ class Exporter:
                         do=USE_TORCH,
                     )
                 return self.made(load_runtime(export.path, self.precision), fallback)
-        except SaccadeError as error:
+        except (SaccadeError, OSError) as error:
             if self.insists:
                 raise
-            print(f"saccade: using torch: {error.one_line}", file=sys.stderr)
+            reason = error.one_line if isinstance(error, SaccadeError) else error.strerror or str(error)
+            print(f"saccade: using torch: {reason}", file=sys.stderr)
             return None
 
     def made(self, runtime: Any, fallback: Engine) -> CTranslate2Engine:
@@ -117,11 +118,6 @@ class Exporter:
         known = source.encode_batch(validation_sentences(self.folder.parent))
         sentences = drawn_sentences(source.size, places - 1) + [ids for ids in known if 0 < len(ids) < places]
         return prove(fallback, engine, [(ids,) for ids in sentences], self.decoding).to_json()
-
-
-def has_kernels(config: TransformerConfig) -> bool:
-    """Whether torch searches with kernels of ours, faster than CTranslate2 in all but greedy search of many lines."""
-    return library() is not None and not config.attention_dropout
 
 
 def load_runtime(path: Path, precision: Precision) -> Any:

@@ -17,7 +17,7 @@ from saccade.data.tokenizer_pair import Tokenizers
 from saccade.inference.batching import Reading
 from saccade.untrusted import shown
 
-ALWAYS = 256  # tokens from the beginning of the vocabulary, where the symbols, letters and commonest pieces stand
+ALWAYS = 256  # tokens from the beginning of the vocabulary: the symbols, the letters, then the commonest pieces
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def read_shortlist(path: str | Path, tokenizers: Tokenizers) -> Shortlist:
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
-        entry = parse_entry(line, path, number, normalization="none")
+        entry = parse_entry(line, path, number, normalization=None)
         source, target = sources.get(entry.source), targets.get(entry.target)
         if source is None or target is None:
             piece = entry.source if source is None else entry.target

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from saccade.data.tokenizer import Tokenizer
 from saccade.data.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
+from saccade.interop.huggingface_tokenizer import save_tokenizer
 from saccade.layers.positions import sinusoids
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import DecoderLayer, EncoderLayer, Transformer, TransformerConfig
@@ -25,6 +26,7 @@ from saccade.symbols import Symbols
 LONGEST = 2048  # places of a table where the model itself has no longest sequence
 
 MODEL, CONFIG = "model.bin", "config.json"
+TARGET = "target"  # folder of the target's tokenizer, where it has one of its own
 
 
 def expressible(config: ModelConfig) -> str | None:
@@ -48,7 +50,7 @@ def longest_sequence(config: TransformerConfig) -> int:
 def save_ctranslate2(
     folder: Path, model: Transformer, config: TransformerConfig, tokenizers: Tokenizers | None = None
 ) -> None:
-    """Write the files of a CTranslate2 model into a folder that exists.
+    """Write the files of a CTranslate2 model into a folder that exists, and those of its tokenizers.
 
     Tokens have the names of their pieces, or without tokenizers those of their ids: "0", "1" and so on.
     """
@@ -68,6 +70,11 @@ def save_ctranslate2(
     spec.validate()
     spec.optimize()  # finds tensors that are the same and keeps one of them
     spec.save(str(folder))
+    if tokenizers is not None:
+        save_tokenizer(folder, tokenizers.source, longest_sequence(config))
+        if tokenizers.source is not tokenizers.target:
+            (folder / TARGET).mkdir()
+            save_tokenizer(folder / TARGET, tokenizers.target, longest_sequence(config))
 
 
 def token_names(size: int, tokenizer: Tokenizer | None) -> list[str]:

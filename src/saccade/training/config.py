@@ -13,6 +13,7 @@ from saccade.config import Config, build, hyphenated, merge, read_yaml, undersco
 from saccade.data.config import DataConfig
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
+from saccade.models.family import Family
 from saccade.models.registry import Choice, choose, load_family
 from saccade.training.start import complete_from_start, is_gone, is_resolved, start_folder, start_of
 
@@ -25,7 +26,7 @@ FINE_TUNING: Mapping[str, Any] = {"learning_rate": 5e-5, "schedule": "constant",
 
 LIMITS = ("max_steps", "max_epochs", "max_minutes")
 
-FROM_SCRATCH = frozenset({*FINE_TUNING, *LIMITS})
+FROM_SCRATCH = frozenset({*FINE_TUNING, *LIMITS, "optimizer"})
 """Settings in a family's recipe that are meant for a fresh model only."""
 
 
@@ -232,12 +233,21 @@ def with_suggestions(values: Mapping[str, Any], *, where: str) -> dict[str, Any]
     start = start_of(values)
     if start is not None and not (is_resolved(values) and is_gone(start)):
         values = complete_from_start(values, start, where=where)
-    choice = choose(values.get("model", {}), where=f"{where}, model")
-    recipe = underscored(load_family(choice.family).recipe)
+    model = values.get("model", {})
+    family = load_family(choose(model, where=f"{where}, model").family)
+    recipe = merge(underscored(family.recipe), recipe_of_preset(family, model.get("preset"), values))
     if start is not None:
         suited = {name: value for name, value in recipe.get("training", {}).items() if name not in FROM_SCRATCH}
         recipe = {**recipe, "training": {**suited, **FINE_TUNING, **risk_criterion(values)}}
     return merge(recipe, values)
+
+
+def recipe_of_preset(family: Family, preset: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What suits a preset; its rate belongs to its optimizer, and is nothing for another one."""
+    recipe = underscored(family.preset_recipes.get(preset, {})) if isinstance(preset, str) else {}
+    training, asked = recipe.get("training", {}), values.get("training")
+    chosen = asked.get("optimizer") if isinstance(asked, Mapping) else None
+    return {**recipe, "training": {}} if chosen not in (None, training.get("optimizer")) else dict(recipe)
 
 
 def risk_criterion(values: Mapping[str, Any]) -> dict[str, Any]:

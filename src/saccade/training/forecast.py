@@ -18,6 +18,7 @@ from saccade.data.batches import Batch
 from saccade.data.statistics import CorpusStatistics
 from saccade.errors import SaccadeError, is_out_of_memory
 from saccade.interface import Source, VocabularySizes
+from saccade.side_by_side import workers_for
 from saccade.symbols import Symbols
 from saccade.training.machine import Autocast, byte_size
 from saccade.training.memory import (
@@ -117,14 +118,16 @@ def forecast(
 ) -> Forecast:
     """Run the longest possible batch once and a typical one a few times, and reckon from that.
 
-    The optimizer's two tensors a parameter are held meanwhile, and with several batches an update the gradients of the
-    ones before.
+    The optimizer's two tensors a parameter are held meanwhile, with several batches an update the gradients of the ones
+    before, and where a batch is worked on in parts those of the other parts.
     """
+    with autocast():
+        parts = workers_for(batch_tokens, device) if objective.separable else 1
     trial = Trial(model, objective, device, symbols, sizes, autocast)
     longest = longest_shape(statistics, batch_tokens)
     typical = typical_shape(statistics, batch_tokens)
     try:
-        with undisturbed(model, device), held(model, copies=3 if accumulate > 1 else 2):
+        with undisturbed(model, device), held(model, copies=2 + (accumulate > 1) + parts - 1):
             model.train()
             peak, seconds_a_token = trial.measure(longest)
             if valid is not None and longest_shape(valid, batch_tokens).source > longest.source:

@@ -155,7 +155,8 @@ def worth(
         with own_generator(random_key(key, number)):
             return worth_of(part)
 
-    workers = workers_for(batch.target.numel(), batch.target.device) if objective.separable else 1
+    with autocast():  # which is one thread's
+        workers = workers_for(batch.target.numel(), batch.target.device) if objective.separable else 1
     parts = batch.split(workers) if workers > 1 else [batch]
     if len(parts) == 1:
         return [worth_of(batch)]
@@ -163,10 +164,18 @@ def worth(
 
 
 def add_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
-    """Add to what `.grad` holds already."""
+    """Add to what `.grad` holds already; each has memory of its own, since it will be written over."""
+    taken: set[int] = set()
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        if gradient is not None:
-            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        if gradient is None:
+            continue
+        if parameter.grad is not None:
+            parameter.grad.add_(gradient)
+        elif gradient.data_ptr() in taken or not gradient.is_contiguous():
+            parameter.grad = gradient.clone(memory_format=torch.contiguous_format)
+        else:
+            parameter.grad = gradient
+        taken.add(gradient.data_ptr())
 
 
 def name_examples(indices: Sequence[int]) -> str:

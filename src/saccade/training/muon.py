@@ -17,6 +17,9 @@ from torch.optim.adamw import adamw
 FUSED = {"query_key_value.weight": 3, "key_value.weight": 2}
 """Matrices that are several side by side, each orthogonal by itself."""
 
+NO_MATRICES = ("table", "places", "bias", "depthwise")
+"""How the names of parameters end that have rows, but do not map vectors to vectors."""
+
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the polynomial; steepest at 0, so that small directions grow fastest
 ITERATIONS = 5
 LIKE_ADAM = 0.2  # the root mean square of Adam's steps, by experience (Liu et al. 2025): one learning rate suits both
@@ -62,9 +65,8 @@ class Muon(torch.optim.Optimizer):
             state["momentum"].lerp_(matrix.grad, 1 - self.momentum)
             ahead = matrix.grad.lerp(state["momentum"], self.momentum)
             matrix.mul_(1 - rate * decay)
-            for weights, direction in zip(
-                matrix.chunk(self.parts[matrix]), ahead.chunk(self.parts[matrix]), strict=True
-            ):
+            count = self.parts[matrix]
+            for weights, direction in zip(single(matrix, count), single(ahead, count), strict=True):
                 together[weights.size(0), weights.size(1)].append((weights, direction))
         for (height, width), pairs in together.items():
             directions = orthogonal(torch.stack([direction for _, direction in pairs]))
@@ -100,8 +102,13 @@ class Muon(torch.optim.Optimizer):
 
 
 def is_matrix(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter maps vectors to vectors; a table is looked up row by row."""
-    return parameter.ndim == 2 and min(parameter.shape) > 1 and not name.endswith("table")
+    """Whether a parameter is a matrix or, of several experts, a stack of them; a table is looked up row by row."""
+    return parameter.ndim in (2, 3) and min(parameter.shape[-2:]) > 1 and not name.endswith(NO_MATRICES)
+
+
+def single(parameter: Tensor, parts: int) -> Sequence[Tensor]:
+    """The matrices that a parameter holds."""
+    return parameter.unbind() if parameter.ndim == 3 else parameter.chunk(parts)
 
 
 def parts_of(name: str) -> int:

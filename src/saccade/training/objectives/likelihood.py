@@ -66,8 +66,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         """Sum the loss and, if a gradient is asked for, take it chunk by chunk."""
         wide = torch.float32 if rows.device.type == "mps" else torch.float64  # mps has no float64
         total, likelihood = rows.new_zeros(2, dtype=wide)
-        of_rows, of_table = torch.empty_like(rows), torch.zeros_like(table)
-        of_bias = None if bias is None else torch.zeros_like(bias)
+        of_rows, of_table = (torch.empty_like(rows), torch.zeros_like(table)) if wanted else (None, None)
+        of_bias = None if bias is None or not wanted else torch.zeros_like(bias)
         count = max(1, (CHUNK if rows.device.type == "cpu" else LARGE_CHUNK) // table.size(0))
         room = rows.new_empty(min(count, len(rows)), table.size(0)) if usable(rows) else None
         for done in range(0, len(targets), count):
@@ -76,7 +76,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             of_target, of_all, slope = losses_and_slope(scores, target, smoothing, wanted)
             likelihood += of_target.sum(dtype=wide)
             total += (1 - smoothing) * of_target.sum(dtype=wide) + smoothing * of_all.sum(dtype=wide)
-            if not wanted:
+            if of_rows is None or of_table is None:
                 continue
             of_rows[done : done + count] = slope @ table
             if room is None:
