@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PUBLISHED = 41.02  # Wu et al. 2021, table 2: this architecture and this test set, trained on a GPU
+PUBLISHED = 41.02  # Wu et al. 2021: this architecture and this test set, trained on a GPU
 NAMES = {"saccade": "Saccade", "joeynmt": "Joey NMT", "eole": "eole"}
 COLOURS = {"saccade": "#1b6ca8", "joeynmt": "#c8743a", "eole": "#5a8f3c"}
 
