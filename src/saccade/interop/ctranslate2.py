@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saccade.data.tokenizer import Tokenizer
 from saccade.data.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
-from saccade.interop.huggingface_tokenizer import save_tokenizer
+from saccade.interop.huggingface_tokenizer import save_tokenizers
 from saccade.layers.positions import sinusoids
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import DecoderLayer, EncoderLayer, Transformer, TransformerConfig
@@ -26,7 +26,6 @@ from saccade.symbols import Symbols
 LONGEST = 2048  # places of a table where the model itself has no longest sequence
 
 MODEL, CONFIG = "model.bin", "config.json"
-TARGET = "target"  # folder of the target's tokenizer, where it has one of its own
 
 
 def expressible(config: ModelConfig) -> str | None:
@@ -71,10 +70,7 @@ def save_ctranslate2(
     spec.optimize()  # finds tensors that are the same and keeps one of them
     spec.save(str(folder))
     if tokenizers is not None:
-        save_tokenizer(folder, tokenizers.source, longest_sequence(config))
-        if tokenizers.source is not tokenizers.target:
-            (folder / TARGET).mkdir()
-            save_tokenizer(folder / TARGET, tokenizers.target, longest_sequence(config))
+        save_tokenizers(folder, tokenizers, longest_sequence(config))
 
 
 def token_names(size: int, tokenizer: Tokenizer | None) -> list[str]:

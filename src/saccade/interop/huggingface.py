@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from saccade.data.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
-from saccade.interop.huggingface_tokenizer import save_tokenizer
+from saccade.interop.huggingface_tokenizer import save_tokenizers
 from saccade.interop.transformer_names import Entry, entries, stream_order, table, to_theirs
 from saccade.layers.positions import sinusoids
 from saccade.models.family import ModelConfig
@@ -30,7 +30,6 @@ from saccade.models.transformer import TransformerConfig
 from saccade.symbols import Symbols
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
-TARGET = "target"  # the subfolder of the target's tokenizer
 OURS = "saccade"  # the key of what an import takes back as it was
 LONGEST_OUTPUT = 512  # that library takes no limit from the length of the input
 
@@ -54,10 +53,7 @@ def save_huggingface(
         save_file(weights(model, config, tokenizers), folder / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:  # a full disk is one too
         raise OSError(str(error)) from None
-    save_tokenizer(folder, tokenizers.source, config.max_positions)
-    if tokenizers.source is not tokenizers.target:
-        (folder / TARGET).mkdir()
-        save_tokenizer(folder / TARGET, tokenizers.target, config.max_positions)
+    save_tokenizers(folder, tokenizers, config.max_positions)
 
 
 def not_expressible(config: ModelConfig, tokenizers: Tokenizers) -> str | None:

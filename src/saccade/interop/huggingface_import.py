@@ -23,13 +23,12 @@ from saccade.interop.huggingface import (
     CONFIG,
     GENERATION,
     OURS,
-    TARGET,
     WEIGHTS,
     embedding_entries,
     position_entries,
     shares_tables,
 )
-from saccade.interop.huggingface_tokenizer import check_ids, load_tokenizer
+from saccade.interop.huggingface_tokenizer import TARGET, check_ids, load_tokenizer
 from saccade.interop.transformer_names import Entry, entries, stream_order, table, to_ours
 from saccade.layers.positions import sinusoids
 from saccade.models.registry import Choice, choose

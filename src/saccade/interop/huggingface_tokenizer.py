@@ -17,16 +17,26 @@ from tokenizers import Regex, normalizers, processors
 from saccade.data.config import Normalization, TokenizerKind
 from saccade.data.text import REMOVED
 from saccade.data.tokenizer import FORMAT, LARGEST_FILE, SYMBOL_PIECES, VERSION, Tokenizer
+from saccade.data.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import damaged, write_json
 from saccade.symbols import Symbols
 from saccade.untrusted import parse_json, read_text, shown
 
+TARGET = "target"  # folder of the target's tokenizer, where it has one of its own
 TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 NAMES = ("pad_token", "bos_token", "eos_token", "unk_token")  # theirs for the ids 0, 1, 2, 3
 COMPARED = ("normalizer", "pre_tokenizer", "decoder")
 # Python's whitespace, written out: other programs have other ideas of it.
 WHITESPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+
+
+def save_tokenizers(folder: Path, tokenizers: Tokenizers, longest: int) -> None:
+    """Write the source's tokenizer and, if the target has another one, that into a folder of its own."""
+    save_tokenizer(folder, tokenizers.source, longest)
+    if tokenizers.source is not tokenizers.target:
+        (folder / TARGET).mkdir()
+        save_tokenizer(folder / TARGET, tokenizers.target, longest)
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer, longest: int) -> None:

@@ -30,7 +30,7 @@ from saccade.data.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
 from saccade.interface import Memory, Source, VocabularySizes
-from saccade.interop.huggingface_tokenizer import save_tokenizer
+from saccade.interop.huggingface_tokenizer import TARGET, save_tokenizers
 from saccade.interop.leaves import Leaf, leaves, with_leaves
 from saccade.interop.traceable import LONGEST, lengths_recorded, traceable
 from saccade.kernels import without_kernels
@@ -38,7 +38,6 @@ from saccade.layers.masks import padding_mask
 from saccade.symbols import Symbols
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "saccade.json"
-TARGET = "target"  # the subfolder of the target's tokenizer
 OPSET = 17
 STEPS = 5  # tokens before the one that is traced: a state that has forgotten something is traced, too
 TOLERANCE = 1e-4
@@ -62,10 +61,7 @@ def save_onnx(folder: Path, model: Any, name: str, tokenizers: Tokenizers) -> No
     graphs = Graphs(traceable(model), sizes)
     graphs.save(folder, name)
     longest = model.longest or LONGEST
-    save_tokenizer(folder, tokenizers.source, longest)
-    if not joint:
-        (folder / TARGET).mkdir()
-        save_tokenizer(folder / TARGET, tokenizers.target, longest)
+    save_tokenizers(folder, tokenizers, longest)
     write_json(folder / DESCRIPTION, graphs.description(name, longest, joint))
 
 
