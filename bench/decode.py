@@ -69,10 +69,10 @@ def checkout(commit: str) -> Path:
     """The files of a commit, in a folder of their own."""
     folder = ROOT / ".bench" / "versions" / commit
     if not (folder / "src").is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
         packed = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True)
         if packed.returncode:
             raise SystemExit(f"git has no commit {commit}: {packed.stderr.decode(errors='replace').strip()}")
+        folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(["tar", "--extract", "--directory", str(folder)], input=packed.stdout, check=True)
     return folder
 
