@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.places import ROOT
 from bench.spread import Spread, ratios
+
+T = TypeVar("T")
 
 EIGHT_BITS = "Saccade (int8)"
 OURS = ("Saccade", "Saccade (auto)", "Saccade (torch)")  # the first that has values is what others are compared with
@@ -72,17 +74,18 @@ class Series:
 
 @dataclass
 class Contest:
-    """Series of the same rounds, the machine's limits in those rounds, and who could not take part."""
+    """Series of the same rounds, the machine's limits around every turn, and who could not take part."""
 
     title: str
     series: list[Series]
-    limits: list[dict[str, float]] = field(default_factory=list)
+    limits: dict[str, list[dict[str, float] | None]] = field(default_factory=dict)  # of a contestant's rounds
     reasons: dict[str, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
     def limit(self, name: str) -> Spread | None:
-        """One of the machine's limits over the rounds."""
-        return Spread.of([limits[name] for limits in self.limits]) if self.limits else None
+        """One of the machine's limits over all turns."""
+        found = [limits[name] for turns in self.limits.values() for limits in turns if limits]
+        return Spread.of(found) if found else None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -101,10 +104,13 @@ def take_turns(
     *,
     limits: Callable[[], dict[str, float]] | None = None,
 ) -> Contest:
-    """A B C, A B C …: the drift of the machine meets all alike. Who fails is not asked again."""
+    """A B C, A B C …: the drift of the machine meets all alike. Who fails is not asked again.
+
+    The machine's limits are measured before and after every turn, and the turn is compared with their mean: within
+    minutes they may differ by a third.
+    """
+    before = limits() if limits else None
     for number in range(1, rounds + 1):
-        if limits is not None:
-            contest.limits.append(limits())
         for contestant in contestants:
             if contestant.name in contest.reasons:
                 continue
@@ -114,12 +120,21 @@ def take_turns(
             for series in contest.series:
                 value = turn.values.get(series.name)
                 if value is not None:
-                    taken = series.values.setdefault(contestant.name, [])
-                    taken.extend([None] * (number - 1 - len(taken)))
-                    taken.append(value)
+                    put(series.values.setdefault(contestant.name, []), number, value)
+            if limits and before:
+                after = limits()
+                means = {name: (before[name] + after[name]) / 2 for name in before}
+                put(contest.limits.setdefault(contestant.name, []), number, means)
+                before = after
             shown = ", ".join(f"{name} {value:,.4g}" for name, value in turn.values.items())
             say(f"{contest.title}, round {number}: {contestant.name}: {shown or 'fails: ' + str(turn.reason)}")
     return contest
+
+
+def put(taken: list[T | None], number: int, value: T) -> None:
+    """Note the value of a round, counted from 1; rounds before it that have none get None."""
+    taken.extend([None] * (number - 1 - len(taken)))
+    taken.append(value)
 
 
 def machine_limits(seconds: float = 2.0) -> dict[str, float]:

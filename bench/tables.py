@@ -40,13 +40,11 @@ def series_table(series: Series, contest: Contest) -> str:
 
 
 def share_of_limit(series: Series, contest: Contest, name: str) -> str:
-    """What the model needs for this speed, as a share of what the machine can do in the same rounds."""
+    """What the model needs for this speed, as a share of what the machine could do around the same turns."""
     values = series.values[name]
-    if not contest.limits or not (series.flops_a_unit or series.bytes_a_unit):
-        return ""
     shares = []
-    for value, limits in zip(values, contest.limits, strict=False):
-        if value is None:
+    for value, limits in zip(values, contest.limits.get(name, []), strict=False):
+        if value is None or limits is None:
             continue
         units = value if series.more_is_better else 1000 / value
         if series.flops_a_unit:
@@ -65,7 +63,7 @@ def contest_text(contest: Contest) -> str:
     flops, memory = contest.limit("flops"), contest.limit("bytes")
     if flops and memory:
         parts.append(
-            f"Rounds: {flops.count}. The machine's limits in them: matrix product {scaled(flops)} GFLOP/s, memory "
+            f"The machine's limits around {flops.count} turns: matrix product {scaled(flops)} GFLOP/s, memory "
             f"{scaled(memory)} GB/s."
         )
     for series in contest.series:

@@ -30,7 +30,8 @@ def made_up() -> Contest:
     single = Series("single", "one at a time", "ms a sentence", more_is_better=False)
     single.values = {"Saccade (torch)": [10.0, 10.0], "fast": [5.0, 4.0]}
     single.bytes_a_unit = 1e6
-    limits = [{"flops": 1e9, "bytes": 1e10, "threads": 2}] * 3
+    turn = {"flops": 1e9, "bytes": 1e10, "threads": 2}
+    limits: dict = {name: [turn] * 3 for name in ("Saccade", "slow", "fast")} | {"once": [None, turn]}
     return Contest("training tiny", [tokens, single], limits, {"gone": "does not install | at all"}, ["a remark"])
 
 
@@ -75,11 +76,13 @@ def test_turns_are_taken_in_turn_and_a_failure_is_kept():
 
     contest = Contest("x", [Series("speed", "speed", "things/s")])
     contestants = [measured("a", Turn({"speed": 1.0})), measured("b", Turn(reason="broken")), measured("c", Turn({}))]
-    take_turns(contest, contestants, 3, limits=lambda: {"flops": 1.0})
+    measured_limits = iter(range(8))  # before the first turn, and after each
+    take_turns(contest, contestants, 3, limits=lambda: {"flops": float(next(measured_limits))})
     assert order == ["a", "b", "c", "a", "c", "a", "c"]
     assert contest.series[0].values == {"a": [1.0, 1.0, 1.0]}
     assert contest.reasons == {"b": "broken"}
-    assert len(contest.limits) == 3
+    assert contest.limits["a"] == [{"flops": 0.5}, {"flops": 3.5}, {"flops": 5.5}], "the mean of before and after"
+    assert contest.limits["c"] == [{"flops": 2.5}, {"flops": 4.5}, {"flops": 6.5}]
 
 
 def test_a_late_value_stands_in_its_own_round():

@@ -12,7 +12,7 @@ from saccade import kernels
 from saccade.decoding.largest import most_probable
 from saccade.layers.dropout import LEVELS, dropout, levels_of
 from saccade.layers.packed import BiasRelu, CrossAttend, Packed, ResidualNorm, RowNorm, RowProduct, SelfAttend
-from saccade.training.objectives.likelihood import losses, losses_and_slope
+from saccade.training.objectives.likelihood import losses, losses_and_slope, paired_losses_and_slope
 
 SHAPES = [(1, 1), (3, 5), (7, 16), (5, 33), (200, 128), (130, 257)]
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
@@ -94,6 +94,20 @@ def test_cross_entropy(shape, smoothing):
     assert_close(ours, (of_target.detach(), of_all.detach(), leaf.grad), **CLOSE)
     kept = logits.clone()
     assert_close(losses_and_slope(kept, targets, smoothing, False)[:2], ours[:2], rtol=0, atol=0)
+    assert torch.equal(kept, logits)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (3, 5), (7, 16), (5, 33), (40, 1000), (9, 8003)])
+def test_cross_entropy_of_pairs(shape):
+    pairs, width = shape
+    logits, targets = torch.randn(2 * pairs, width) * 4, torch.randint(0, width, (pairs,)).repeat(2)
+    ours = paired_losses_and_slope(logits.clone(), targets, 0.1, 1.7, True)
+    with kernels.without_kernels():
+        plain = paired_losses_and_slope(logits.clone(), targets, 0.1, 1.7, True)
+    assert_close(ours, plain, rtol=1e-4, atol=1e-4)
+    kept = logits.clone()
+    found = paired_losses_and_slope(kept, targets, 0.1, 1.7, False)
+    assert_close((*found[:2], found[3]), (*ours[:2], ours[3]), rtol=0, atol=0)
     assert torch.equal(kept, logits)
 
 

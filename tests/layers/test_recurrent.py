@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from saccade.layers.cells import RecurrentState
 from saccade.layers.masks import padding_mask
-from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent, RecurrentState, last, masked_mean, reverse
+from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent, last, masked_mean, reverse
 
 KINDS = ["lstm", "gru"]
 

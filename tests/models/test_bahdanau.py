@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from laws.subjects import SIZES, build_model, make_batch
 from saccade.interface import VocabularySizes
-from saccade.layers.recurrent import gru_state
+from saccade.layers.cells import gru_state
 from saccade.models.bahdanau import FAMILY
 from saccade.models.registry import Choice
 

@@ -50,7 +50,7 @@ def test_chunks_give_the_loss_and_gradients_of_the_plain_path(monkeypatch, nativ
     expected = plain(layer, outputs, targets, smoothing)
     slow = torch.autograd.grad(expected * 0.37, leaves)
     with contextlib.nullcontext() if native else without_kernels():
-        total, negative = cross_entropy(layer, outputs, targets, smoothing)
+        total, negative, _ = cross_entropy(layer, outputs, targets, smoothing)
     fast = torch.autograd.grad(total * 0.37, leaves)
     assert_close(total, expected)
     assert_close(negative.float(), plain(layer, outputs, targets, 0.0))
@@ -61,11 +61,51 @@ def test_an_output_layer_without_a_product_has_the_same_loss():
     torch.manual_seed(0)
     outputs, targets = torch.randn(9, 6), torch.randint(0, 11, (9,))
     layer = OutputLayer(ends_in_product=False)
-    total, negative = cross_entropy(layer, outputs, targets, 0.1)
+    total, negative, _ = cross_entropy(layer, outputs, targets, 0.1)
     assert_close(total, plain(layer, outputs, targets, 0.1))
     assert_close(negative.float(), plain(layer, outputs, targets, 0.0))
     expected = torch.autograd.grad(plain(layer, outputs, targets, 0.1), layer.parameters())
     assert_close(torch.autograd.grad(total, layer.parameters()), expected)
+
+
+def plain_pairs(layer, outputs, targets, consistency):
+    """The loss of pairs by the library's own divergence."""
+    p, q = layer.logits(outputs).log_softmax(-1).chunk(2)
+    there, back = (F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((q, p), (p, q)))
+    return plain(layer, outputs, targets, 0.1) + consistency * (there + back) / 2, (there + back) / 2
+
+
+@pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
+@pytest.mark.parametrize("ends_in_product", [False, True])
+@pytest.mark.parametrize("native", [False, True])
+def test_the_divergence_of_pairs_counts_and_has_its_gradient(monkeypatch, native, ends_in_product, chunk):
+    monkeypatch.setattr(likelihood, "CHUNK", chunk)
+    torch.manual_seed(0)
+    layer = OutputLayer(ends_in_product=ends_in_product)
+    outputs, targets = torch.randn(14, 6, requires_grad=True), torch.randint(0, 11, (7,)).repeat(2)
+    leaves = [outputs, *layer.parameters()]
+    expected, apart = plain_pairs(layer, outputs, targets, 2.5)
+    with contextlib.nullcontext() if native else without_kernels():
+        found = cross_entropy(layer, outputs, targets, 0.1, 2.5)
+    assert_close(found.loss, expected)
+    assert_close(found.divergence.float(), apart)
+    assert_close(torch.autograd.grad(found.loss, leaves), torch.autograd.grad(expected, leaves))
+
+
+def test_consistency_sees_every_example_twice():
+    batch = make_batch([5, 3], [6, 2])
+    model = build_model(("transformer", {"dropout": 0.3}))
+    once, both = Likelihood(0.1).loss(model, batch), Likelihood(0.1, consistency=3.0).loss(model, batch)
+    assert both.count == 2 * once.count
+    assert_close(both.total, 2 * once.total)  # nothing is dropped in evaluation: two equal answers
+    assert both.metrics["divergence"] == pytest.approx(0.0, abs=1e-4)
+    model.train()
+    torch.manual_seed(1)
+    dropped = Likelihood(0.1, consistency=3.0).loss(model, batch)
+    torch.manual_seed(1)
+    without = Likelihood(0.1, consistency=1e-9).loss(model, batch)
+    assert dropped.metrics["divergence"] > 0.01
+    assert_close(dropped.total - without.total, torch.tensor(1.5 * dropped.metrics["divergence"]), rtol=1e-3, atol=0.0)
 
 
 def test_padded_rows_count_for_nothing():

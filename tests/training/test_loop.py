@@ -168,6 +168,14 @@ def test_parts_of_a_batch_side_by_side_are_the_whole(two_threads, kind):
     assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
 
 
+def test_parts_of_a_batch_that_is_seen_twice_keep_their_pairs(two_threads):
+    batch, model = make_batch([7, 4, 1, 5, 3], [6, 3, 5, 1, 2]), build_model(("transformer", {"dropout": 0.3}))
+    found = accumulate(model, Likelihood(0.1, consistency=2.0), [batch], keys=[1])
+    assert found.metrics["divergence"] == pytest.approx(0.0, abs=1e-4)
+    model.train()
+    assert accumulate(model, Likelihood(0.1, consistency=2.0), [batch], keys=[1]).metrics["divergence"] > 0.01
+
+
 def test_parts_of_a_batch_draw_random_numbers_of_their_own(two_threads):
     """Whichever thread comes first: the same key gives the same bits, another key others."""
     batch, model = make_batch([7, 4, 1, 5, 3], [6, 3, 5, 1, 2]), build_model(("transformer", {"dropout": 0.3})).train()
@@ -196,6 +204,7 @@ class Explodes:
 
     metrics = ("nll",)
     separable = True
+    passes = 1
 
     def loss(self, model, batch):
         found = Likelihood().loss(model, batch)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from saccade.kernels.decoder import Decoder, FoundHypotheses, MemoryPlaces, PastSteps, Rules, Words
+from saccade.kernels.recurrent import Shares
 from saccade.kernels.screening import ScreenedTable
 
 LEVELS = {"AVX512": ("v4", "v3", "v1"), "AVX2": ("v3", "v1")}
@@ -49,6 +50,10 @@ SIGNATURES = {
     "saccade_bias_relu": (c_int, c_int64, c_int64, c_void_p, c_void_p),
     "saccade_bias_relu_backward": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
     "saccade_cross_entropy": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_float, c_int, c_void_p, c_void_p),
+    "saccade_paired_cross_entropy": (
+        *(c_int, c_int64, c_int64, c_void_p, c_void_p, c_float, c_float, c_int),
+        *(c_void_p, c_void_p, c_void_p),
+    ),
     "saccade_largest": (*(c_int, c_int64, c_int64, c_void_p, c_int64, c_void_p), *(c_int64, c_void_p, c_void_p)),
     "saccade_largest_within": (
         *(c_int, c_int64, c_int64, *(c_void_p,) * 4, c_int64, c_void_p),
@@ -71,6 +76,10 @@ SIGNATURES = {
         *(c_int, POINTER(Decoder), POINTER(Words), MemoryPlaces, POINTER(Rules)),
         POINTER(FoundHypotheses),
     ),
+    "saccade_gru": (c_int, c_int64, c_int64, POINTER(Shares), c_void_p, c_void_p),
+    "saccade_lstm": (c_int, c_int64, c_int64, POINTER(Shares), *(c_void_p,) * 4),
+    "saccade_look": (c_int, *(c_int64,) * 5, *(c_void_p,) * 7),
+    "saccade_glu": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_float, c_void_p),
     "saccade_few_products": (c_int, *(c_int64,) * 3, *(c_void_p,) * 4),
     "saccade_attention": (c_int, *(c_int64,) * 3, c_int, c_void_p, c_void_p, *(Projected,) * 3, c_void_p),
     "saccade_attention_backward": (
@@ -144,6 +153,11 @@ def usable(x: Tensor) -> bool:
     """Whether there are kernels for a tensor like this one."""
     ours = x.device.type == "cpu" and x.dtype == torch.float32 and allowed and library() is not None
     return ours and not torch.is_autocast_enabled("cpu")
+
+
+def for_inference(x: Tensor) -> bool:
+    """Whether there are kernels for a tensor like this one, and nobody asks for gradients: some have no way back."""
+    return not torch.is_grad_enabled() and usable(x)
 
 
 def kernel(name: str, *arguments: object) -> None:

@@ -104,6 +104,22 @@ INLINE lanes exponential(lanes x)
     return (lanes)(((int_lanes)p + exponent) & ~tiny);
 }
 
+INLINE lanes sigmoid(lanes x) { return 1.0f / (1.0f + exponential(-x)); }
+
+/* tanh x, to a few units in the last place: a polynomial near 0, where the quotient would lose its digits. */
+INLINE lanes tangent(lanes x)
+{
+    int_lanes sign = (int_lanes)x & INT32_MIN;
+    lanes size = (lanes)((int_lanes)x ^ sign), square = x * x;
+    lanes far = 1.0f - 2.0f / (exponential(size + size) + 1.0f);
+    lanes p = all(-5.70498872745e-3f);
+    p = p * square + 2.06390887954e-2f;
+    p = p * square - 5.37397155531e-2f;
+    p = p * square + 1.33314422036e-1f;
+    p = p * square - 3.33332819422e-1f;
+    return chosen(size < 0.625f, x + x * square * p, (lanes)((int_lanes)far | sign));
+}
+
 /* How many of `count` entries from `place` on the lanes hold: at most LANES, at least 0. */
 INLINE int within(int64_t place, int64_t count)
 {

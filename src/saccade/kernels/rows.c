@@ -1,4 +1,4 @@
-/* Row by row: dropout, residual sums with their normalisation, bias and rectifier. */
+/* Row by row: dropout, residual sums with their normalisation, bias and rectifier, gated linear units. */
 
 #include "chance.h"
 
@@ -153,4 +153,22 @@ EXPORT void saccade_bias_relu_backward(int threads, int64_t rows, int64_t width,
     memcpy(bias, total, 4 * (size_t)width);
     free(total);
     free(sums);
+}
+
+/* out = (a * sigmoid(b) + residual) * factor, of rows x + bias = (a, b); the residual may be missing. */
+EXPORT void saccade_glu(int threads, int64_t rows, int64_t width, const float *x, const float *bias,
+                        const float *residual, float factor, float *out)
+{
+#pragma omp parallel for num_threads(threads) if (rows * width >= ALONE_BELOW) schedule(static)
+    for (int64_t row = 0; row < rows; row++) {
+        const float *a = x + row * 2 * width, *b = a + width, *r = residual ? residual + row * width : NULL;
+        for (int64_t at = 0; at < width; at += LANES) {
+            int some = within(at, width);
+            lanes first = load_within(a + at, some) + load_within(bias + at, some);
+            lanes second = load_within(b + at, some) + load_within(bias + width + at, some);
+            lanes value = first * sigmoid(second);
+            if (r) value += load_within(r + at, some);
+            store_within(out + row * width + at, value * factor, some);
+        }
+    }
 }

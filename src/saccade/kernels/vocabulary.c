@@ -52,6 +52,78 @@ EXPORT void saccade_cross_entropy(int threads, int64_t rows, int64_t width, floa
     }
 }
 
+/* The same of pairs of rows, i and rows + i, two answers to one question with one target; and how far apart they are,
+ * (KL(p, q) + KL(q, p)) / 2. The gradient is that of both losses and `weight` times the divergence:
+ *     d KL(p, q) / d logits of p = p * (log p - log q - KL(p, q)),   d KL(q, p) / d logits of p = p - q. */
+EXPORT void saccade_paired_cross_entropy(int threads, int64_t rows, int64_t width, float *logits,
+                                         const int64_t *targets, float smoothing, float weight, int slope,
+                                         float *of_target, float *of_all, float *divergence)
+{
+#pragma omp parallel num_threads(threads) if (rows * width >= ALONE_BELOW)
+    {
+        int64_t first, last;
+        own_part(rows, &first, &last);
+        float *apart = zeros((size_t)rounded(width, LANES));
+        for (int64_t row = first; row < last; row++) {
+            float *a[2] = {logits + row * width, logits + (rows + row) * width};
+            float largest[2], total[2], power[2], crossed[2], target[2], rest[2];
+            for (int i = 0; i < 2; i++) {
+                lanes top = all(-INFINITY), sum = {0};
+                for (int64_t at = 0; at < width; at += LANES) {
+                    int some = within(at, width);
+                    lanes value = load_within(a[i] + at, some);
+                    sum += value;
+                    if (some == LANES) top = larger(value, top);
+                }
+                largest[i] = largest_of(top);
+                for (int64_t at = width / LANES * LANES; at < width; at++)
+                    largest[i] = a[i][at] > largest[i] ? a[i][at] : largest[i];
+                total[i] = sum_of(sum);
+                target[i] = a[i][targets[row]];
+            }
+            lanes powers[2] = {{0}, {0}}, products[2] = {{0}, {0}};
+            for (int64_t at = 0; at < width; at += LANES) {
+                int some = within(at, width);
+                lanes one = load_within(a[0] + at, some), other = load_within(a[1] + at, some), away = one - other;
+                lanes values[2] = {exponential(one - largest[0]), exponential(other - largest[1])};
+                for (int i = 0; i < 2; i++) {
+                    if (some < LANES) { /* nothing beyond the row */
+                        float kept[LANES] = {0};
+                        store_some(kept, values[i], some);
+                        values[i] = load(kept);
+                    }
+                    powers[i] += values[i];
+                    products[i] += values[i] * away;
+                    if (slope) store_within(a[i] + at, values[i], some);
+                }
+                store(apart + at, away);
+            }
+            for (int i = 0; i < 2; i++) {
+                power[i] = sum_of(powers[i]);
+                crossed[i] = sum_of(products[i]) / power[i]; /* the mean difference of the logits */
+                rest[i] = logf(power[i]);
+                of_target[i * rows + row] = largest[i] - target[i] + rest[i];
+                of_all[i * rows + row] = largest[i] - total[i] / (float)width + rest[i];
+            }
+            float shift = largest[1] + rest[1] - largest[0] - rest[0]; /* log p - log q = difference + shift */
+            float there = crossed[0] + shift, back = -crossed[1] - shift;
+            divergence[row] = 0.5f * (there + back);
+            if (!slope) continue;
+            float one_over[2] = {1.0f / power[0], 1.0f / power[1]}, spread = smoothing / (float)width;
+            float half = 0.5f * weight;
+            for (int64_t at = 0; at < width; at += LANES) {
+                int some = within(at, width);
+                lanes p = load_within(a[0] + at, some) * one_over[0], q = load_within(a[1] + at, some) * one_over[1];
+                lanes away = load(apart + at) + shift;
+                store_within(a[0] + at, p - spread + half * (p * (away - there) + (p - q)), some);
+                store_within(a[1] + at, q - spread + half * (q * (-away - back) + (q - p)), some);
+            }
+            for (int i = 0; i < 2; i++) a[i][targets[row]] -= 1.0f - smoothing;
+        }
+        free(apart);
+    }
+}
+
 #define CHUNK (16 * LANES) /* entries whose maximum is remembered */
 
 INLINE float largest_in(const float *from, int64_t count)

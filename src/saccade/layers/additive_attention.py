@@ -5,13 +5,12 @@ s_j = v·tanh(W q + U m_j + b);  p = softmax(s);  a = Σ_j p_j m_j        Bahdan
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 
 from saccade.interface import Memory
-from saccade.layers.attention import Attended, additive_scores, attend, side_by_side
+from saccade.layers.attention import side_by_side
+from saccade.layers.looking import Look, look
 
 
 class AdditiveAttention(nn.Module):
@@ -28,9 +27,8 @@ class AdditiveAttention(nn.Module):
         """The keys (B, S, a), the same for all queries: make them once."""
         return self.key(memory.states)  # type: ignore[no-any-return]
 
-    def forward(self, hidden: Tensor, keys: Tensor, memory: Memory) -> Attended:
+    def forward(self, hidden: Tensor, keys: Tensor, memory: Memory) -> Look:
         """hidden (N, H), N = B·W, to contexts (N, D) and weights (B, W, S)."""
         queries = side_by_side(self.query(hidden), len(keys))  # (B, W, a)
-        score = partial(additive_scores, vector=self.vector)
-        attended = attend(queries, keys, memory.states, memory.mask[:, None], score=score)
-        return Attended(attended.context.flatten(0, 1), attended.weights)
+        found = look(queries, keys, memory.states, memory.mask, self.vector)
+        return Look(found.context.flatten(0, 1), found.weights)

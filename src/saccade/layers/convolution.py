@@ -85,17 +85,23 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, inputs)."""
+        return self.projection(self.gather(x))  # type: ignore[no-any-return]
+
+    def gather(self, x: Tensor) -> Tensor:
+        """What the projection reads of x (B, T, inputs)."""
         before = self.reach if self.causal else self.reach // 2
         padded = F.pad(x, (0, 0, before, self.reach - before))  # (B, T + reach, inputs)
         return self.combine([padded[:, i * self.dilation :][:, : x.size(1)] for i in range(self.kernel)])
 
-    def step(self, x: Tensor, recent: Recent, weight: Tensor | None = None) -> tuple[Tensor, Recent]:
-        """One more place of a causal convolution, x (B, inputs): the newest input takes the place of the oldest.
+    def step(self, x: Tensor, recent: Recent) -> tuple[Tensor, Recent]:
+        """One more place of a causal convolution, x (B, inputs): the newest input takes the place of the oldest."""
+        read, recent = self.gather_step(x, recent)
+        return self.projection(read), recent
 
-        `weight` is that of the projection, for who has kept it.
-        """
+    def gather_step(self, x: Tensor, recent: Recent) -> tuple[Tensor, Recent]:
+        """What the projection reads in a step."""
         window = (*recent, x)  # reach + 1 of them
-        return self.combine(list(window[:: self.dilation]), weight), window[1:]
+        return self.combine(list(window[:: self.dilation])), window[1:]
 
     def empty(self, like: Tensor) -> Recent:
         """The inputs before the first place, zeros, for a batch like `like` (B, …)."""
@@ -103,11 +109,11 @@ class Convolution(nn.Module):
         inputs = weight.size(1) // self.kernel if self.depthwise is None else weight.size(1)
         return (weight.new_zeros(like.size(0), inputs),) * self.reach
 
-    def combine(self, taps: list[Tensor], weight: Tensor | None = None) -> Tensor:
-        """What the places under the taps, each (..., inputs), give: (..., outputs)."""
+    def combine(self, taps: list[Tensor]) -> Tensor:
+        """The places under the taps, each (..., inputs), side by side, or each channel's sum of them."""
         if self.depthwise is None:
-            return self.projection(torch.cat(taps, -1), weight)  # type: ignore[no-any-return]
+            return torch.cat(taps, -1)
         total = taps[0] * self.depthwise[0]
         for tap, own in zip(taps[1:], self.depthwise[1:], strict=True):
             total = torch.addcmul(total, tap, own)
-        return self.projection(total, weight)  # type: ignore[no-any-return]
+        return total

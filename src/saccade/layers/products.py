@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.kernels import kernel, usable
+from saccade.kernels import for_inference, kernel
 
 FEW = 8
 """Up to so many rows our own product is faster; in decoding one sentence several times as fast."""
@@ -15,7 +14,7 @@ FEW = 8
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (..., D) · weight (E, D)^T + bias (E,)."""
     rows = x.numel() // x.size(-1)
-    if not 0 < rows <= FEW or torch.is_grad_enabled() or not usable(x) or not x.is_contiguous():
+    if not 0 < rows <= FEW or not for_inference(x) or not x.is_contiguous():
         return F.linear(x, weight, bias)
     out = x.new_empty(*x.shape[:-1], len(weight))
     places = x.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr()

@@ -1,31 +1,24 @@
 """Recurrent layers: LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014), over a sequence or step by step.
 
-    LSTM    i, f, g, o = σ, σ, tanh, σ of (W x + U h + b);  c' = f∘c + i∘g;  h' = o∘tanh(c')
-    GRU     r, z = σ of (W x + U h + b);  n = tanh(W x + b + r∘(U h + b'));  h' = (1-z)∘n + z∘h
-
-The GRU is the library's: the reset gate r acts after the product with U, not before it as in Cho et al., eq. 8, so that
-one product makes all three parts.
-
 Real places come before padded ones; what stands in the padding never reaches a real place.
+
+Where nothing is to be learnt, and there are kernels, the gates of a place are made in one pass, both directions write
+into the same memory, and what several places have in common is projected once.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, cast
+from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-CellKind = Literal["lstm", "gru"]
-GATES: dict[CellKind, int] = {"lstm": 4, "gru": 3}
-
-
-class RecurrentState(NamedTuple):
-    """What a layer hands from one place to the next."""
-
-    hidden: Tensor  # (B, H), its output too
-    cell: Tensor | None  # (B, H) of an LSTM; a GRU has none
+from saccade.kernels import for_inference
+from saccade.kernels.recurrent import Shares
+from saccade.layers.cells import GATES, CellKind, RecurrentState, advance, each_part, gru_state, lstm_state, state_after
+from saccade.layers.products import product
 
 
 class Recurrent(nn.Module):
@@ -43,6 +36,10 @@ class Recurrent(nn.Module):
 
         In the weights' own precision, whatever autocast says: fused layers of GPUs know only its half precision.
         """
+        if mask is not None and state is None and for_inference(x):
+            rows = torch.arange(mask.numel()).view(mask.shape)
+            outputs = x.new_zeros(*mask.shape, self.layer.hidden_size)
+            return outputs, self.scan(x.flatten(0, 1), rows, forwards(mask), outputs)
         with torch.autocast(x.device.type, enabled=False):
             return self.run(x.to(self.weights()[0].dtype), mask, state)
 
@@ -63,9 +60,35 @@ class Recurrent(nn.Module):
     def step(self, x: Tensor, state: RecurrentState) -> RecurrentState:
         """One place: x (B, inputs)."""
         weights = self.weights()
+        if for_inference(x):
+            given, own, input_bias, recurrent_bias = weights
+            shares = product(x, given), product(state.hidden, own)
+            return state_after(state, *shares, input_bias=input_bias, recurrent_bias=recurrent_bias)
         if state.cell is None:
             return RecurrentState(torch.gru_cell(x, state.hidden, *weights), None)
         return RecurrentState(*torch.lstm_cell(x, [state.hidden, state.cell], *weights))
+
+    def scan(self, x: Tensor, rows: Tensor, order: Tensor, out: Tensor) -> RecurrentState:
+        """On the kernels: the rows (B, S) of x (R, inputs), in the order (B, S) of their places, -1 after the last.
+
+        Outputs go to `out` (B, S, H), which may be a column of a wider memory; the last state is returned.
+        """
+        given, own, input_bias, recurrent_bias = self.weights()
+        inputs = product(x, given)  # (R, G·H)
+        real, first = order >= 0, torch.arange(len(order))[:, None] * order.size(1)
+        which = torch.where(real, rows.gather(1, order.clamp(min=0)), -1).T.contiguous()  # (S, B)
+        where = (first + order).T.contiguous()  # (S, B)
+        state = each_part(empty_state(self.kind, len(order), own), Tensor.clone)  # it is written over
+        recurrent = own.new_empty(len(order), len(own))
+        shares = Shares.of(
+            inputs=inputs, recurrent=recurrent, input_bias=input_bias, recurrent_bias=recurrent_bias, out=out
+        )
+        shares.out_stride = out.stride(1)
+        for place in range(order.size(1)):
+            torch.mm(state.hidden, own.T, out=recurrent)
+            shares.which, shares.where = which[place].data_ptr(), where[place].data_ptr()
+            advance(shares, state, state)
+        return state
 
     def empty(self, like: Tensor) -> RecurrentState:
         """The state before the first place, all zeros, for a batch like `like` (B, …)."""
@@ -87,9 +110,30 @@ class Bidirectional(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, RecurrentState, RecurrentState]:
         """x (B, S, inputs) to outputs (B, S, 2H), forwards first, and the last state of each direction."""
+        if for_inference(x):
+            return self.scan(x.flatten(0, 1), torch.arange(mask.numel()).view(mask.shape), mask)
         there, end = self.forwards(x, mask)
         back, beginning = self.backwards(reverse(x, mask), mask)
         return torch.cat([there, reverse(back, mask)], -1), end, beginning
+
+    def of_tokens(
+        self, embed: Callable[[Tensor], Tensor], tokens: Tensor, mask: Tensor
+    ) -> tuple[Tensor, RecurrentState, RecurrentState]:
+        """The same of `embed(tokens)`, tokens (B, S), if the embedding of a token depends on it alone.
+
+        Few tokens make up a batch: in inference each is projected once, wherever it stands.
+        """
+        if not for_inference(self.forwards.weights()[0]):
+            return self(embed(tokens), mask)  # type: ignore[no-any-return]
+        distinct, rows = torch.unique(tokens, return_inverse=True)
+        return self.scan(embed(distinct), rows, mask)
+
+    def scan(self, x: Tensor, rows: Tensor, mask: Tensor) -> tuple[Tensor, RecurrentState, RecurrentState]:
+        """On the kernels: the rows (B, S) of x (R, inputs)."""
+        width = self.forwards.layer.hidden_size
+        out = x.new_zeros(*mask.shape, 2 * width)
+        end = self.forwards.scan(x, rows, forwards(mask), out[..., :width])
+        return out, end, self.backwards.scan(x, rows, backwards(mask), out[..., width:])
 
     def outputs(self, x: Tensor, mask: Tensor) -> Tensor:
         """The outputs alone (B, S, 2H): with no last state to find, padding can simply run along."""
@@ -122,6 +166,9 @@ class FedRecurrent(nn.Module):
 
     def forward(self, projected: Tensor, fed: Tensor, state: RecurrentState) -> RecurrentState:
         """One place: projected (B, G·H), fed (B, fed)."""
+        if for_inference(fed):
+            shares = projected, product(state.hidden, self.hidden.weight)
+            return state_after(state, *shares, fed=product(fed, self.fed.weight), recurrent_bias=self.hidden.bias)
         gates = torch.addmm(projected, fed, self.fed.weight.T)  # (B, G·H)
         if state.cell is None:
             return gru_state(gates, self.hidden(state.hidden), state.hidden)
@@ -130,21 +177,6 @@ class FedRecurrent(nn.Module):
     def empty(self, like: Tensor) -> RecurrentState:
         """The state before the first place, all zeros, for a batch like `like` (B, …)."""
         return empty_state(self.kind, like.size(0), self.hidden.weight)
-
-
-def lstm_state(gates: Tensor, cell: Tensor) -> RecurrentState:
-    """The next state from the four gates' sums (B, 4H), in the order i, f, g, o, and the cell (B, H)."""
-    write, keep, new, read = gates.chunk(4, -1)
-    cell = torch.sigmoid(keep) * cell + torch.sigmoid(write) * torch.tanh(new)
-    return RecurrentState(torch.sigmoid(read) * torch.tanh(cell), cell)
-
-
-def gru_state(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> RecurrentState:
-    """The next state from the input's and the state's shares (B, 3H), in the order r, z, n, and the state (B, H)."""
-    width = hidden.size(-1)
-    reset, update = torch.sigmoid(inputs[:, : 2 * width] + recurrent[:, : 2 * width]).chunk(2, -1)
-    new = torch.tanh(torch.addcmul(inputs[:, 2 * width :], reset, recurrent[:, 2 * width :]))
-    return RecurrentState(new + update * (hidden - new), None)
 
 
 def empty_state(kind: CellKind, rows: int, weight: Tensor) -> RecurrentState:
@@ -164,6 +196,18 @@ def batch_first(final: Tensor | tuple[Tensor, Tensor]) -> RecurrentState:
     if isinstance(final, Tensor):
         return RecurrentState(final[0], None)
     return RecurrentState(final[0][0], final[1][0])
+
+
+def forwards(mask: Tensor) -> Tensor:
+    """The places (B, S) of each row in order, -1 after the last real one; one place at least."""
+    places, lengths = torch.arange(mask.size(1)), mask.sum(1, keepdim=True).clamp(min=1)
+    return torch.where(places < lengths, places, -1)
+
+
+def backwards(mask: Tensor) -> Tensor:
+    """The same from the last real place to the first."""
+    places, lengths = torch.arange(mask.size(1)), mask.sum(1, keepdim=True).clamp(min=1)
+    return (lengths - 1 - places).clamp(min=-1)
 
 
 def reverse(x: Tensor, mask: Tensor) -> Tensor:

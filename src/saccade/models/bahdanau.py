@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
+from saccade.layers.cells import CellKind, RecurrentState
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import Bidirectional, CellKind, FedRecurrent, RecurrentState
+from saccade.layers.recurrent import Bidirectional, FedRecurrent
 from saccade.models.family import Costs, Family, ModelConfig
 
 
@@ -76,8 +77,8 @@ class Bahdanau(nn.Module):
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the annotations h_j are the states of both directions (section 3.2)."""
         assert isinstance(source.values, Tensor)
-        annotations, _, beginning = self.encoder(self.source_embedding(source.values), source.mask)  # (B, S, 2n)
-        return Memory(annotations, source.mask, summary=beginning.hidden)
+        annotations, _, beginning = self.encoder.of_tokens(self.source_embedding, source.values, source.mask)
+        return Memory(annotations, source.mask, summary=beginning.hidden)  # (B, S, 2n), (B, n)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T), begin first; the states are made one after another, the readout all at once.

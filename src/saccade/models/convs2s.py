@@ -22,10 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, Decoded, Memory, Product, Shared, Source, Step, VocabularySizes
-from saccade.layers.attention import apart, attend, dot_scores, side_by_side
+from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Shared, Source, Step, VocabularySizes
+from saccade.layers.attention import apart, side_by_side
 from saccade.layers.convolution import Convolution, Projection, Recent
 from saccade.layers.dropout import dropout
+from saccade.layers.gates import gated, gated_residual
+from saccade.layers.looking import look
 from saccade.layers.products import product
 from saccade.models.family import Costs, Family, ModelConfig
 
@@ -103,6 +105,7 @@ class ConvS2SState(NamedTuple):
     place: int
     inputs: tuple[Recent, ...]  # of each layer's convolution, the last (kernel - 1)·dilation: (N, D) each
     weights: Shared[Weights]
+    roots: OfMemory[Tensor]  # (B, 1, 1)
 
 
 class Embedded(nn.Module):
@@ -141,7 +144,8 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
         """x (B, S, D); hidden (B, S, 1) is True in the padding, which is zero for the convolution."""
         read = dropout(x, self.probability, self.training).masked_fill(hidden, 0.0)
-        return (F.glu(self.convolution(read)) + x) * HALF
+        projection = self.convolution.projection
+        return gated_residual(self.convolution.gather(read), projection.weight(), projection.bias, x, HALF)
 
 
 class DecoderLayer(nn.Module):
@@ -154,20 +158,21 @@ class DecoderLayer(nn.Module):
         self.query = projection(config, config.width, config.embedding)
         self.context = projection(config, config.embedding, config.width)
 
-    def forward(self, x: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, embedded: Tensor, memory: Memory, roots: Tensor) -> tuple[Tensor, Tensor]:
         """All places at once: x (B, T, D), embedded (B, T, E); to the same and weights (B, 1, T, S)."""
-        convolved = self.convolution(dropout(x, self.probability, self.training))  # (B, T, 2D)
-        return self.look(convolved, x, embedded, memory)
+        projection = self.convolution.projection
+        read = self.convolution.gather(dropout(x, self.probability, self.training))
+        state = gated(read, projection.weight(), projection.bias)  # h (B, T, D)
+        return self.look(state, x, embedded, memory, roots)
 
     def step(
-        self, x: Tensor, embedded: Tensor, inputs: Recent, memory: Memory, own: LayerWeights
+        self, x: Tensor, embedded: Tensor, inputs: Recent, memory: Memory, roots: Tensor, own: LayerWeights
     ) -> tuple[Tensor, Tensor, Recent]:
         """One more place of N hypotheses: x (N, D), embedded (N, E); to x, weights (N, 1, 1, S) and the new inputs."""
-        convolved, inputs = self.convolution.step(x, inputs, own.convolution)  # (N, 2D)
-        convolved, x, embedded = (
-            side_by_side(part, len(memory.mask)) for part in (convolved, x, embedded)
-        )  # (B, W, ·)
-        x, weights = self.look(convolved, x, embedded, memory, own)
+        read, inputs = self.convolution.gather_step(x, inputs)
+        state = gated(read, own.convolution, self.convolution.projection.bias)  # h (N, D)
+        state, x, embedded = (side_by_side(part, len(memory.mask)) for part in (state, x, embedded))  # (B, W, ·)
+        x, weights = self.look(state, x, embedded, memory, roots, own)
         return x.flatten(0, 1), apart(weights), inputs
 
     def weights(self) -> LayerWeights:
@@ -175,18 +180,23 @@ class DecoderLayer(nn.Module):
         return LayerWeights(self.convolution.projection.weight(), self.query.weight(), self.context.weight())
 
     def look(
-        self, convolved: Tensor, x: Tensor, embedded: Tensor, memory: Memory, own: LayerWeights | None = None
+        self,
+        state: Tensor,
+        x: Tensor,
+        embedded: Tensor,
+        memory: Memory,
+        roots: Tensor,
+        own: LayerWeights | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attend from every place (B, T), which sees all of the source: keys z_j, values z_j + e_j (eqs. 1 and 2)."""
-        state = F.glu(convolved)  # h (B, T, D)
+        """Attend from every place (B, T), which sees all of the source: keys z_j, values z_j + e_j (eqs. 1 and 2).
+
+        The context is multiplied by m·sqrt(1/m), the `roots`: a mean of m vectors has an m-th of their variance
+        (section 3.4).
+        """
         query = (self.query(state, own and own.query) + embedded) * HALF  # d = W h + b + g (B, T, E)
-        keys, values, mask = memory.states[:, None], memory.summary[:, None], memory.mask[:, None, None]
-        attended = attend(query[:, None], keys, values, mask, score=dot_scores)
-        assert attended.weights is not None
-        # m·sqrt(1/m): a mean of m vectors has an m-th of their variance (section 3.4).
-        sizes = memory.mask.sum(1).clamp(min=1).to(query.dtype).sqrt()[:, None, None]  # (B, 1, 1)
-        context = self.context(attended.context.squeeze(1) * sizes, own and own.context)  # c (B, T, D)
-        return ((state + context) * HALF + x) * HALF, attended.weights
+        found = look(query, memory.states, memory.summary, memory.mask)
+        context = self.context(found.context * roots, own and own.context)  # c (B, T, D)
+        return ((state + context) * HALF + x) * HALF, found.weights[:, None]
 
 
 class ConvS2S(nn.Module):
@@ -231,9 +241,9 @@ class ConvS2S(nn.Module):
         """prefix (B, T): the target shifted right by one."""
         embedded = self.target_embedding(prefix)  # g (B, T, E)
         x = self.target_width(embedded)  # (B, T, D)
-        looks: list[Tensor] = []
+        roots, looks = roots_of(memory), list[Tensor]()
         for layer in self.decoder:
-            x, weights = layer(x, embedded, memory)
+            x, weights = layer(x, embedded, memory, roots)
             looks.append(weights)
         return Decoded(self.finish(x), records(looks) if record else ())
 
@@ -243,7 +253,8 @@ class ConvS2S(nn.Module):
         weights = Weights(
             self.target_width.weight(), tuple(layer.weights() for layer in layers), self.output_width.weight()
         )
-        return ConvS2SState(0, tuple(layer.convolution.empty(memory.states) for layer in layers), Shared(weights))
+        inputs = tuple(layer.convolution.empty(memory.states) for layer in layers)
+        return ConvS2SState(0, inputs, Shared(weights), OfMemory(roots_of(memory)))
 
     def step(self, token: Tensor, state: ConvS2SState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,)."""
@@ -253,10 +264,10 @@ class ConvS2S(nn.Module):
         looks: list[Tensor] = []
         kept: list[Recent] = []
         for layer, inputs, own in zip(self.decoder_layers(), state.inputs, weights.layers, strict=True):
-            x, look, inputs = layer.step(x, embedded, inputs, memory, own)
-            looks.append(look)
+            x, weighed, inputs = layer.step(x, embedded, inputs, memory, state.roots.value, own)
+            looks.append(weighed)
             kept.append(inputs)
-        after = ConvS2SState(state.place + 1, tuple(kept), state.weights)
+        after = state._replace(place=state.place + 1, inputs=tuple(kept))
         return Step(self.finish(x, weights.output_width), after, records(looks) if record else ())
 
     def finish(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -274,6 +285,11 @@ class ConvS2S(nn.Module):
     def decoder_layers(self) -> list[DecoderLayer]:
         """The decoder's layers with their type, which a module list forgets."""
         return cast("list[DecoderLayer]", self.decoder)
+
+
+def roots_of(memory: Memory) -> Tensor:
+    """The root of the number of real places of each sentence (B, 1, 1)."""
+    return memory.mask.sum(1).clamp(min=1).to(memory.states.dtype).sqrt()[:, None, None]
 
 
 def table_of(rows: int, width: int, deviation: float) -> nn.Parameter:

@@ -27,9 +27,10 @@ from torch.nn import functional as F
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
+from saccade.layers.cells import RecurrentState
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import FedRecurrent, Recurrent, RecurrentState, reverse
+from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
 from saccade.models.family import Costs, Family, ModelConfig
 
 

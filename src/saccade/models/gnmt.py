@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
+from saccade.layers.cells import RecurrentState
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent, RecurrentState
+from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent
 from saccade.models.family import Costs, Family, ModelConfig
 
 

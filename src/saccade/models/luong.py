@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.attention import additive_scores, apart, dot_scores, masked_softmax, side_by_side, weighted_sum
+from saccade.layers.cells import RecurrentState
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import FedRecurrent, Recurrent, RecurrentState, reverse
+from saccade.layers.looking import look
+from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
 from saccade.models.family import Costs, Family, ModelConfig
 
 
@@ -166,14 +168,16 @@ class Luong(nn.Module):
 
     def look(self, states: Tensor, keys: Tensor, memory: Memory) -> Looked:
         """States h_t (B, T, D) to h̃_t: score, softmax, context, combination (section 3.1, eqs. 5 and 7)."""
-        query, mask = self.query(states), memory.mask[:, None]  # (B, T, D), (B, 1, S)
+        query = self.query(states)  # (B, T, D)
         # dot: h_t h̄_s; general: h_t W h̄_s, W in the keys; concat: v tanh(W [h_t; h̄_s]), W in two halves
-        scores = dot_scores(query, keys) if self.energy is None else additive_scores(query, keys, self.energy)
-        if self.window is not None:
+        if self.window is None:
+            context, weights = look(query, keys, memory.states, memory.mask, self.energy)
+        else:
+            scores = dot_scores(query, keys) if self.energy is None else additive_scores(query, keys, self.energy)
             nearness, inside = self.window(states, memory.mask)  # (B, T, S)
-            scores, mask = scores + nearness, mask & inside
-        weights = masked_softmax(scores, mask)  # (B, T, S)
-        context = weighted_sum(weights, memory.states)  # (B, T, D)
+            weights = masked_softmax(scores + nearness, memory.mask[:, None] & inside)
+            context = weighted_sum(weights, memory.states)
+        # weights (B, T, S), context (B, T, D)
         return Looked(torch.tanh(self.combine(torch.cat([context, states], -1))), weights)
 
     def drop(self, x: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
+from saccade.layers.cells import CellKind, RecurrentState
 from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import CellKind, Recurrent, RecurrentState, reverse
+from saccade.layers.recurrent import Recurrent, reverse
 from saccade.models.family import Costs, Family, ModelConfig
 
 

@@ -122,7 +122,7 @@ def forecast(
     before, and where a batch is worked on in parts those of the other parts.
     """
     with autocast():
-        parts = workers_for(batch_tokens, device) if objective.separable else 1
+        parts = workers_for(objective.passes * batch_tokens, device) if objective.separable else 1
     trial = Trial(model, objective, device, symbols, sizes, autocast)
     longest = longest_shape(statistics, batch_tokens)
     typical = typical_shape(statistics, batch_tokens)

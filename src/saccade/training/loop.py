@@ -156,7 +156,8 @@ def worth(
             return worth_of(part)
 
     with autocast():  # which is one thread's
-        workers = workers_for(batch.target.numel(), batch.target.device) if objective.separable else 1
+        tokens = objective.passes * batch.target.numel()
+        workers = workers_for(tokens, batch.target.device) if objective.separable else 1
     parts = batch.split(workers) if workers > 1 else [batch]
     if len(parts) == 1:
         return [worth_of(batch)]

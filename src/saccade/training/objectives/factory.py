@@ -37,7 +37,7 @@ def sums_of_objective(training: TrainingConfig, choice: Choice) -> tuple[str, ..
 
 def make_likelihood(training: TrainingConfig, choice: Choice) -> Likelihood:
     """The likelihood, with the sums that this model reports."""
-    return Likelihood(training.label_smoothing, auxiliary=choice.config.auxiliary)
+    return Likelihood(training.label_smoothing, auxiliary=choice.config.auxiliary, consistency=training.consistency)
 
 
 def reward_words(tokenizer: Tokenizer, unit: RewardUnit) -> Callable[[Sequence[int]], list[str]]:

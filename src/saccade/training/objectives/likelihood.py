@@ -1,8 +1,9 @@
-"""Maximum likelihood of the target given the source, with label smoothing."""
+"""Maximum likelihood of the target given the source, with label smoothing, and consistency if asked for."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,38 +19,71 @@ LARGE_CHUNK = 1 << 26  # elsewhere
 
 
 class Likelihood:
-    """Cross-entropy against the target; smoothing ε spreads ε over the whole vocabulary (Vaswani et al. 2017, 5.4)."""
+    """Cross-entropy against the target; smoothing ε spreads ε over the whole vocabulary (Vaswani et al. 2017, 5.4).
 
-    def __init__(self, label_smoothing: float = 0.0, auxiliary: tuple[str, ...] = ()) -> None:
+    With a `consistency` α every example is seen twice, each time with other units dropped, and α times the divergence
+    of the two predictions of a token is added (R-Drop: Liang et al. 2021, eq. 4; theirs is a sum over both, and so is
+    the count here).
+    """
+
+    def __init__(
+        self, label_smoothing: float = 0.0, auxiliary: tuple[str, ...] = (), *, consistency: float = 0.0
+    ) -> None:
         """`auxiliary` names the sums of the model's own that are reported; its own loss always counts."""
         self.label_smoothing = label_smoothing
+        self.consistency = consistency
         self.auxiliary = auxiliary
-        self.metrics: tuple[str, ...] = ("nll", *auxiliary)
+        self.metrics: tuple[str, ...] = ("nll", *(("divergence",) if consistency else ()), *auxiliary)
         self.separable = not auxiliary  # how evenly experts share the work is a matter of the whole batch
+        self.passes = 2 if consistency else 1
 
     def loss(self, model: Translates, batch: Batch) -> Loss:
         """The sum over all real target tokens; padded rows never reach the output layer."""
+        batch = twice(batch) if self.consistency else batch
         memory = model.encode(batch.source)
         decoded = model.decode(batch.prefix, memory)
         real = batch.target_mask.flatten().nonzero().squeeze(1)  # (N,)
         outputs = decoded.outputs.flatten(0, 1).index_select(0, real)  # (N, D)
         targets = batch.target.flatten().index_select(0, real)  # (N,)
-        total, likelihood = cross_entropy(model, outputs, targets, self.label_smoothing)
+        total, likelihood, divergence = cross_entropy(model, outputs, targets, self.label_smoothing, self.consistency)
         asked = [part for part in (memory.auxiliary, decoded.auxiliary) if part is not None]  # only in training
         for part in asked:
             total = total + part.loss * targets.numel()
         sums = {name: sum(float(part.sums[name]) for part in asked) for name in self.auxiliary}
+        if self.consistency:
+            sums["divergence"] = 2 * float(divergence)  # of a pair, which counts as two
         return Loss(total, targets.numel(), {"nll": float(likelihood), **sums})
 
 
-def cross_entropy(model: Decodes, outputs: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """(smoothed sum, plain sum) of the cross-entropy of a model's outputs (N, D) against targets (N,)."""
+def twice(batch: Batch) -> Batch:
+    """All examples, and then all of them again."""
+    rows = torch.arange(len(batch.indices), device=batch.target.device)
+    return batch.take(torch.cat([rows, rows]))
+
+
+class Sums(NamedTuple):
+    """Of a batch."""
+
+    loss: Tensor  # smoothed, with the divergence by its weight
+    likelihood: Tensor  # -log p of the targets
+    divergence: Tensor  # of pairs
+
+
+def cross_entropy(model: Decodes, outputs: Tensor, targets: Tensor, smoothing: float, consistency: float = 0.0) -> Sums:
+    """The cross-entropy of a model's outputs (N, D) against targets (N,).
+
+    With a weight of `consistency` rows i and N/2 + i are a pair, and their divergence counts.
+    """
     product = model.output_product(outputs)
     if product is None:
-        of_target, of_all = losses(model.logits(outputs), targets)
-        return ((1 - smoothing) * of_target + smoothing * of_all).sum(), of_target.detach().sum(dtype=torch.float64)
+        logits = model.logits(outputs)
+        of_target, of_all = losses(logits, targets)
+        apart = divergences(logits) if consistency else of_target.new_zeros(0)
+        total = ((1 - smoothing) * of_target + smoothing * of_all).sum() + consistency * apart.sum()
+        return Sums(total, of_target.detach().sum(dtype=torch.float64), apart.detach().sum(dtype=torch.float64))
     wanted = torch.is_grad_enabled()  # asked here: inside of `forward` it is always off
-    return ChunkedCrossEntropy.apply(*product, targets, smoothing, wanted)  # type: ignore[no-any-return,no-untyped-call]
+    found = ChunkedCrossEntropy.apply(*product, targets, smoothing, consistency, wanted)  # type: ignore[no-untyped-call]
+    return Sums(*found)
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
@@ -61,24 +95,36 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, wanted: bool
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any,
+        rows: Tensor,
+        table: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        consistency: float,
+        wanted: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Sum the loss and, if a gradient is asked for, take it chunk by chunk."""
         wide = torch.float32 if rows.device.type == "mps" else torch.float64  # mps has no float64
-        total, likelihood = rows.new_zeros(2, dtype=wide)
+        total, likelihood, divergence = rows.new_zeros(3, dtype=wide)
         of_rows, of_table = (torch.empty_like(rows), torch.zeros_like(table)) if wanted else (None, None)
         of_bias = None if bias is None or not wanted else torch.zeros_like(bias)
-        count = max(1, (CHUNK if rows.device.type == "cpu" else LARGE_CHUNK) // table.size(0))
+        count = max(2, (CHUNK if rows.device.type == "cpu" else LARGE_CHUNK) // table.size(0))
         room = rows.new_empty(min(count, len(rows)), table.size(0)) if usable(rows) else None
-        for done in range(0, len(targets), count):
-            chunk, target = rows[done : done + count], targets[done : done + count]
+        for own in chunks(targets, count, paired=consistency > 0):
+            chunk, target = rows[own], targets[own]
             scores = logits_of(chunk, table, bias, room)
-            of_target, of_all, slope = losses_and_slope(scores, target, smoothing, wanted)
+            if consistency:
+                found = paired_losses_and_slope(scores, target, smoothing, consistency, wanted)
+                of_target, of_all, slope, apart = found
+                divergence += apart.sum(dtype=wide)
+            else:
+                of_target, of_all, slope = losses_and_slope(scores, target, smoothing, wanted)
             likelihood += of_target.sum(dtype=wide)
             total += (1 - smoothing) * of_target.sum(dtype=wide) + smoothing * of_all.sum(dtype=wide)
             if of_rows is None or of_table is None:
                 continue
-            of_rows[done : done + count] = slope @ table
+            of_rows[own] = slope @ table
             if room is None:
                 of_table += slope.t() @ chunk  # under autocast the product is narrower than the sum
             else:
@@ -86,13 +132,24 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             if of_bias is not None:
                 of_bias += slope.sum(0)
         ctx.gradients = of_rows, of_table, of_bias
-        ctx.mark_non_differentiable(likelihood)
-        return total.float(), likelihood
+        ctx.mark_non_differentiable(likelihood, divergence)
+        return (total + consistency * divergence).float(), likelihood, divergence
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Any, ...]:
         """The gradient that `forward` took, times the gradient of what came after."""
-        return *(None if gradient is None else gradient * scale for gradient in ctx.gradients), None, None, None
+        return *(None if gradient is None else gradient * scale for gradient in ctx.gradients), None, None, None, None
+
+
+def chunks(targets: Tensor, count: int, *, paired: bool) -> Iterator[slice | Tensor]:
+    """So many rows at a time at most; pairs, i and N/2 + i, stay together: the first of each, then the second."""
+    if not paired:
+        yield from (slice(done, done + count) for done in range(0, len(targets), count))
+        return
+    half = len(targets) // 2
+    for done in range(0, half, max(1, count // 2)):
+        firsts = torch.arange(done, min(half, done + max(1, count // 2)), device=targets.device)
+        yield torch.cat([firsts, half + firsts])
 
 
 def logits_of(rows: Tensor, table: Tensor, bias: Tensor | None, room: Tensor | None) -> Tensor:
@@ -121,6 +178,34 @@ def losses_and_slope(scores: Tensor, targets: Tensor, smoothing: float, slope: b
         logs.exp_().sub_(smoothing / logs.size(-1))
         logs.scatter_add_(1, target, logs.new_full(target.shape, smoothing - 1))
     return of_target, of_all, logs.to(scores.dtype)
+
+
+def paired_losses_and_slope(
+    scores: Tensor, targets: Tensor, smoothing: float, consistency: float, slope: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same of n pairs, rows i and n + i of the logits (2n, V), and their divergence (n,), which counts so much."""
+    if usable(scores):
+        pairs, width = len(targets) // 2, scores.size(1)
+        of_target, of_all, apart = scores.new_empty(2 * pairs), scores.new_empty(2 * pairs), scores.new_empty(pairs)
+        made = of_target.data_ptr(), of_all.data_ptr(), apart.data_ptr()
+        tensors = scores.data_ptr(), targets.data_ptr()
+        kernel("paired_cross_entropy", pairs, width, *tensors, smoothing, consistency, slope, *made)
+        return of_target, of_all, scores, apart
+    p, q = scores.float().log_softmax(-1).chunk(2)
+    away = p - q
+    there, back = (p.exp() * away).sum(-1, keepdim=True), -(q.exp() * away).sum(-1, keepdim=True)
+    of_target, of_all, slopes = losses_and_slope(scores, targets, smoothing, slope)
+    if slope:
+        gap = p.exp() - q.exp()
+        of_both = torch.cat([p.exp() * (away - there) + gap, q.exp() * (-away - back) - gap])
+        slopes = slopes + (consistency / 2 * of_both).to(slopes.dtype)
+    return of_target, of_all, slopes, (there + back).squeeze(1) / 2
+
+
+def divergences(scores: Tensor) -> Tensor:
+    """(KL(p, q) + KL(q, p)) / 2 of n pairs, rows i and n + i of the logits (2n, V): (n,)."""
+    p, q = scores.log_softmax(-1, dtype=torch.float32).chunk(2)
+    return ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
 
 
 def losses(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -86,6 +86,7 @@ class MinimumRisk:
         self.draw = draw or draw_samples
         self.metrics: tuple[str, ...] = (*RISK_METRICS, *likelihood.metrics)
         self.separable = False  # it switches the model to evaluation while it samples
+        self.passes = 1  # by the likelihood; its own outputs are many more
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """The sum over sentences; `reward` is the mean over all that was drawn, `nll` a sentence's."""

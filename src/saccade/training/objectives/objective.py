@@ -25,6 +25,7 @@ class Objective(Protocol):
 
     metrics: tuple[str, ...]  # the names of the sums that every loss reports
     separable: bool  # whether the loss of a batch is the sum of the losses of its parts, and threads may share them
+    passes: int  # how often the model sees each example
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """What this batch is worth to this model."""

@@ -1,0 +1,31 @@
+"""Gated linear units after a product: Dauphin et al. 2017, section 3."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from saccade.kernels import for_inference, kernel
+from saccade.layers.products import product
+
+
+def gated(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x (…, D) by weight (2E, D) and bias (2E,) to (a, b), and that to a∘σ(b) (…, E)."""
+    return on_the_kernel(x, weight, bias, None, 1.0) if for_inference(x) else F.glu(product(x, weight, bias))
+
+
+def gated_residual(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, factor: float) -> Tensor:
+    """(a∘σ(b) + residual) · factor, residual (…, E)."""
+    if for_inference(x):
+        return on_the_kernel(x, weight, bias, residual.contiguous(), factor)
+    return (F.glu(product(x, weight, bias)) + residual) * factor
+
+
+def on_the_kernel(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, factor: float) -> Tensor:
+    """The same with all that comes after the product in one pass."""
+    both = product(x, weight)  # (…, 2E)
+    width = both.size(-1) // 2
+    out = both.new_empty(*both.shape[:-1], width)
+    other = None if residual is None else residual.data_ptr()
+    kernel("glu", out.numel() // width, width, both.data_ptr(), bias.data_ptr(), other, factor, out.data_ptr())
+    return out
