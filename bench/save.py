@@ -64,9 +64,10 @@ def main() -> None:
     torch.manual_seed(1)
     sizes = VocabularySizes(options.vocabulary, options.vocabulary, joint=True)
     model = choose({"preset": options.preset}).build(sizes).train()
+    objective = Likelihood(0.1)
     loop = Loop(
         model,
-        Likelihood(0.1),
+        lambda _: objective,
         make_optimizer(model, TrainingConfig()),
         Order(corpus(options.vocabulary), batch_tokens=options.batch_tokens, seed=1),
         symbols=Symbols(),

@@ -79,7 +79,7 @@ def main() -> None:
     order = Order(corpus, batch_tokens=options.batch_tokens, seed=1, pool=1_000_000)
     loop = Loop(
         model,
-        objective,
+        lambda _: objective,
         make_optimizer(model, TrainingConfig()),
         order,
         symbols=tokenizers.target.symbols,

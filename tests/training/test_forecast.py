@@ -104,6 +104,20 @@ def test_the_longest_batch_is_really_run() -> None:
     assert found.peak_bytes > 0
 
 
+def test_what_sees_every_example_twice_is_run_twice() -> None:
+    # A batch that is too small for a second part: the memory of parts does not count.
+    alone("test_forecast", "compare_passes")
+
+
+def compare_passes() -> None:
+    model = build_model()
+    once, twice = (
+        make_forecast(model, Likelihood(0.1, consistency=weight), batch_tokens=20_000) for weight in (0.0, 1.0)
+    )
+    assert twice.peak_bytes > once.peak_bytes + 5_000_000
+    assert twice.seconds_a_batch > once.seconds_a_batch
+
+
 def test_longer_validation_data_is_run_as_validation() -> None:
     objective = Recorded()
     make_forecast(build_model(), objective, valid=CorpusStatistics(pairs=1, longest_source=100, longest_target=9))
@@ -166,7 +180,7 @@ def test_other_errors_are_not_hidden() -> None:
 
 
 def test_times_are_reckoned_from_the_batches() -> None:
-    found = make_forecast(build_model(), batches_an_epoch=50, total_steps=1000, accumulate=2, processes=2)
+    found = make_forecast(build_model(), batches_an_epoch=50, total_updates=1000, accumulate=2, processes=2)
     assert found.epoch_seconds == pytest.approx(25 * found.seconds_a_batch)
     assert found.total_seconds == pytest.approx(1000 * found.seconds_a_batch)
     assert found.target_tokens_a_second == pytest.approx(900 / found.epoch_seconds)

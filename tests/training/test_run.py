@@ -103,6 +103,36 @@ def test_the_config_of_a_run_repeats_it_to_the_last_bit(config, tmp_path):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def losses_of(run):
+    with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["loss"]]
+
+
+def test_a_run_that_sees_every_example_twice_after_some_updates(config, tmp_path):
+    train(config(training={"consistency": 2.0, "consistency_after": 5}))
+    rows = losses_of(tmp_path / "run")
+    assert [row["divergence"] == "" for row in rows] == [True, True, False, False, False, False]
+    assert all(float(row["divergence"]) > 0 for row in rows[2:])
+
+    train(config(training={"consistency": 2.0, "consistency_after": 12}, output=str(tmp_path / "never")))
+    train(config(output=str(tmp_path / "plain")))
+    first, second = (weights_of(load_model_folder(tmp_path / name).model) for name in ("never", "plain"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    twice, once = ([float(row["flops"]) for row in found] for found in (rows, losses_of(tmp_path / "plain")))
+    assert twice[1] == once[1]
+    assert twice[5] - twice[2] == pytest.approx(2 * (once[5] - once[2]))
+
+
+def test_a_run_that_is_stopped_before_it_sees_examples_twice(config, tmp_path, monkeypatch):
+    later = {"consistency": 2.0, "consistency_after": 5}
+    train(config(training=later, output=str(tmp_path / "whole")))
+    interrupted_after(3, monkeypatch)
+    train(config(training=later))
+    monkeypatch.undo()
+    resume(tmp_path / "run")
+    assert differences(tmp_path / "whole", tmp_path / "run") == []
+
+
 def test_an_existing_run_is_never_touched(config, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "precious").write_text("x", encoding="utf-8")

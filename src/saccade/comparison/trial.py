@@ -43,9 +43,10 @@ def measure(data: Data, config: RunConfig, budget_seconds: float) -> Speed:
     torch.manual_seed(training.seed)
     choice = config.choice()
     model = choice.build(vocabulary_sizes(data.tokenizers)).to(device)
+    likelihood = make_likelihood(training, choice)
     loop = make_loop(
         model,
-        make_likelihood(training, choice),
+        lambda _: likelihood,
         Order.of(data.train, config.data, training.seed),
         training,
         rate=lambda _: RATE,

@@ -14,13 +14,13 @@ from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop
 from saccade.training.machine import Autocast
-from saccade.training.objectives.objective import Objective
+from saccade.training.objectives.objective import ObjectiveAt
 from saccade.training.optimizer import make_optimizer
 
 
 def make_loop(
     model: nn.Module,
-    objective: Objective,
+    objective: ObjectiveAt,
     order: Order,
     training: TrainingConfig,
     *,
@@ -31,7 +31,7 @@ def make_loop(
     group: Group = ALONE,
     splitting: Splitting | None = None,
 ) -> Loop:
-    """The loop with a fresh optimizer; the rate is a function of the step."""
+    """The loop with a fresh optimizer; what counts and the rate are functions of the step."""
     return Loop(
         model,
         objective,

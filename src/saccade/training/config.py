@@ -86,6 +86,8 @@ class TrainingConfig(Config):
     """Share of the probability that the target gives to the whole vocabulary."""
     consistency: float = Field(0.0, ge=0, le=1000)
     """See each example twice, with other units dropped, and weigh the divergence of the answers by this (R-Drop)."""
+    consistency_after: int = Field(0, ge=0)
+    """Updates before that begins: until the model knows something, it only takes time."""
     optimizer: Literal["adam", "muon"] = "adam"
     """Adam, or Muon for the matrices and Adam for the rest."""
     momentum: float = Field(0.95, ge=0, lt=1)
@@ -136,6 +138,8 @@ class TrainingConfig(Config):
             raise ValueError("minimum-risk needs a trained model to draw from: name it with --from RUN")
         if self.objective == "minimum-risk" and self.consistency:
             raise ValueError("consistency only acts on likelihood: leave it out with minimum-risk")
+        if self.consistency_after and not self.consistency:
+            raise ValueError("consistency-after only acts with consistency: set it, or leave consistency-after out")
         if self.schedule in ("linear", "cosine") and not (self.max_steps or self.max_epochs):
             raise ValueError(f"a {self.schedule} schedule needs max-steps or max-epochs: it must know its end")
         if self.criterion != "loss" and self.criterion not in self.metrics:

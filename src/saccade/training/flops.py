@@ -79,7 +79,7 @@ def flops_of_batch(model: nn.Module, objective: Objective, batch: Batch) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class FlopRate:
-    """Operations a target token, measured on one batch; counts real tokens only, so padding is no achievement."""
+    """Operations of one look at a target token, from one batch; real tokens only, so padding is no achievement."""
 
     per_token: float
 
@@ -88,4 +88,5 @@ class FlopRate:
         """Count a batch and share the operations among its real tokens."""
         cells = batch.source.mask.numel() + batch.target_mask.numel()
         real = batch.source_tokens + batch.target_tokens
-        return cls(flops_of_batch(model, objective, batch) * (real / cells) / max(1, batch.target_tokens))
+        tokens = objective.passes * max(1, batch.target_tokens)
+        return cls(flops_of_batch(model, objective, batch) * (real / cells) / tokens)

@@ -110,7 +110,7 @@ def forecast(
     symbols: Symbols,
     sizes: VocabularySizes,
     batches_an_epoch: int | None = None,
-    total_steps: int | None = None,
+    total_updates: float | None = None,
     processes: int = 1,
     valid: CorpusStatistics | None = None,
     autocast: Autocast = contextlib.nullcontext,
@@ -154,7 +154,7 @@ def forecast(
         seconds_a_batch=seconds,
         target_tokens_a_second=processes * tokens / seconds,
         epoch_seconds=batches * seconds / processes,
-        total_seconds=None if total_steps is None else total_steps * accumulate * seconds / processes,
+        total_seconds=None if total_updates is None else total_updates * accumulate * seconds / processes,
     )
 
 
@@ -247,7 +247,7 @@ def random_batch(shape: Shape, symbols: Symbols, sizes: VocabularySizes) -> Batc
     prefix[:, 0] = symbols.begin
     mask = torch.ones_like(target, dtype=torch.bool)
     real = torch.ones_like(source, dtype=torch.bool)
-    return Batch(Source(source, real), prefix, target, mask, indices=())
+    return Batch(Source(source, real), prefix, target, mask, indices=tuple(range(shape.rows)))
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from saccade.training.config import RunConfig
 from saccade.training.data import Data, Listener, check_lengths, load_data
 from saccade.training.forecast import forecast
 from saccade.training.inspection import QUANTILES, Input, Inspection, Remark, Side, Tokens
-from saccade.training.limits import planned_updates
+from saccade.training.limits import planned_updates, work_of
 from saccade.training.machine import (
     autocast_for,
     check_disk,
@@ -242,7 +242,7 @@ class Inspector:
                 symbols=data.tokenizers.target.symbols,
                 sizes=sizes,
                 batches_an_epoch=order.batches_an_epoch,
-                total_steps=planned_updates(training, order.batches_an_epoch),
+                total_updates=work_of(training, planned_updates(training, order.batches_an_epoch)),
                 valid=None if data.valid is None else data.valid.statistics,
                 autocast=autocast_for(device, choose_precision(device, training.precision)),
             )

@@ -22,6 +22,13 @@ def planned_updates(training: TrainingConfig, batches_an_epoch: int) -> int | No
     return min((limit for limit in limits if limit), default=None)
 
 
+def work_of(training: TrainingConfig, updates: int | None) -> float | None:
+    """As how many of its last updates the first so many count: those that see each example once cost half."""
+    if updates is None or not training.consistency:
+        return updates
+    return updates - min(updates, training.consistency_after) / 2
+
+
 def limit_reached(training: TrainingConfig, progress: Progress) -> str | None:
     """Which limit ends the run here, in words."""
     epochs = last_epoch(training)
@@ -38,7 +45,8 @@ def limit_reached(training: TrainingConfig, progress: Progress) -> str | None:
 
 def share_done(training: TrainingConfig, progress: Progress, planned: int | None) -> float | None:
     """How much of the run is over, by whichever limit is nearer; `planned` are all its updates, if that is known."""
-    shares = [progress.step / planned] if planned else []
+    done, whole = (work_of(training, updates) for updates in (progress.step, planned))
+    shares = [done / whole] if done and whole else []
     if training.max_minutes:
         shares.append(progress.seconds / 60 / training.max_minutes)
     return min(1.0, max(shares)) if shares else None

@@ -25,7 +25,7 @@ from saccade.errors import SaccadeError
 from saccade.layers.chance import own_generator
 from saccade.side_by_side import side_by_side, workers_for
 from saccade.symbols import Symbols
-from saccade.training.objectives.objective import Objective
+from saccade.training.objectives.objective import Objective, ObjectiveAt
 from saccade.training.optimizer import scale_and_clip
 
 SPLITS = 1  # keeps the keys of split tokens apart from those of dropout
@@ -67,6 +67,7 @@ class Update:
     learning_rate: float
     source_tokens: int
     target_tokens: int
+    passes: int  # how often each of them was seen
 
 
 class NotFiniteError(SaccadeError):
@@ -191,7 +192,7 @@ class Loop:
     def __init__(
         self,
         model: nn.Module,
-        objective: Objective,
+        objective: ObjectiveAt,
         optimizer: torch.optim.Optimizer,
         order: Order,
         *,
@@ -207,7 +208,7 @@ class Loop:
         splitting: Splitting | None = None,
     ) -> None:
         self.model = model
-        self.objective = objective
+        self.objective_at = objective
         self.optimizer = optimizer
         self.order = order
         self.symbols = symbols
@@ -240,11 +241,12 @@ class Loop:
     def update(self, batches: Sequence[Batch]) -> Update:
         """One step of the optimizer on some batches."""
         step = self.progress.step + 1
+        objective = self.objective_at(step)
         keys = [random_key(self.seed, step, place) for place in range(len(batches))]
         self.optimizer.zero_grad(set_to_none=True)
         loss = accumulate(
             self.model,
-            self.objective,
+            objective,
             [batch.to(self.device) for batch in batches],
             keys=keys,
             group=self.group,
@@ -270,4 +272,5 @@ class Loop:
             learning_rate=rate,
             source_tokens=source_tokens,
             target_tokens=target_tokens,
+            passes=objective.passes,
         )

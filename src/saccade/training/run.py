@@ -33,11 +33,11 @@ from saccade.training.exactness import arithmetic, check_resumable, environment_
 from saccade.training.flops import FlopRate
 from saccade.training.forecast import forecast
 from saccade.training.interruption import SIGNALS, Interruption
-from saccade.training.limits import limit_reached, planned_updates, share_done
+from saccade.training.limits import limit_reached, planned_updates, share_done, work_of
 from saccade.training.lock import run_lock
 from saccade.training.loop import NotFiniteError
 from saccade.training.machine import autocast_for, check_disk, choose_precision, disk_needed, prepare_machine
-from saccade.training.objectives.factory import make_objective, sums_of_objective
+from saccade.training.objectives.factory import make_objective, objective_at, sums_of_objective
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizer import expect_optimizer
 from saccade.training.saving import Saver
@@ -202,7 +202,6 @@ class Run:
         for line in put_start(self.model, start, self.choice):
             self.tracker.say(line)
         target = self.data.tokenizers.target
-        self.objective = make_objective(self.training, self.choice, target)
         rehearsed = make_objective(self.training, self.choice, target, rehearsed=True)
         order = Order.of(self.data.train, self.config.data, self.training.seed)
         self.tracker.say(f"batches: {order.batches_an_epoch:,} an epoch, {order.padding:.1%} padding")
@@ -221,7 +220,7 @@ class Run:
             symbols=target.symbols,
             sizes=sizes,
             batches_an_epoch=order.batches_an_epoch,
-            total_steps=self.total_steps,
+            total_updates=work_of(self.training, self.total_steps),
             processes=self.group.size,
             valid=self.data.valid.statistics if self.data.valid else None,
             autocast=autocast,
@@ -232,7 +231,7 @@ class Run:
         decoding = fit_length_limit(self.config.decoding, self.data.train)
         self.loop = make_loop(
             self.model,
-            self.objective,
+            objective_at(self.training, self.choice, target),
             order,
             self.training,
             rate=rate_of(self.training, self.choice.config.width, self.total_steps),
@@ -332,7 +331,7 @@ class Run:
             self.tracker.say(f"training begins with step {progress.step + 1:,}" if reason is None else "nothing to do")
             while reason is None:
                 update = next(updates)
-                progress.flops += self.flop_rate.per_token * update.target_tokens
+                progress.flops += self.flop_rate.per_token * update.passes * update.target_tokens
                 progress.seconds = time.perf_counter() - began
                 self.tracker.update(update, progress, share_done(training, progress, self.total_steps))
                 if update.step % training.validate_every == 0:

@@ -151,7 +151,8 @@ class RunTracker:
         self._draw_bar(f"step {update.step:,}  loss {update.loss:.3f}  {rate:,.0f} tok/s", share)
         if update.step % self.log_every:
             return
-        means = {name: fmean(one[name] for one in progress.recent) for name in progress.recent[-1]}
+        names = progress.recent[-1]  # one that an update did not report yet is the mean of the others
+        means = {name: fmean(one[name] for one in progress.recent if name in one) for name in names}
         progress.recent.clear()
         left = f", {person_time(progress.seconds / share - progress.seconds)} left" if share else ""
         epoch = progress.place.epoch + 1

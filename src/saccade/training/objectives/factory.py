@@ -9,7 +9,7 @@ from saccade.models.registry import Choice
 from saccade.training.config import RewardUnit, TrainingConfig
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.minimum_risk import RISK_METRICS, MinimumRisk, rehearse
-from saccade.training.objectives.objective import Objective
+from saccade.training.objectives.objective import Objective, ObjectiveAt
 
 
 def make_objective(
@@ -27,6 +27,13 @@ def make_objective(
         symbols=target.symbols,
         draw=rehearse if rehearsed else None,
     )
+
+
+def objective_at(training: TrainingConfig, choice: Choice, target: Tokenizer) -> ObjectiveAt:
+    """What the settings ask for, update by update: consistency may come later."""
+    last = make_objective(training, choice, target)
+    first = make_objective(training.model_copy(update={"consistency": 0.0}), choice, target)
+    return lambda step: first if step <= training.consistency_after else last
 
 
 def sums_of_objective(training: TrainingConfig, choice: Choice) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,3 +30,7 @@ class Objective(Protocol):
     def loss(self, model: Any, batch: Batch) -> Loss:
         """What this batch is worth to this model."""
         ...
+
+
+ObjectiveAt = Callable[[int], Objective]
+"""What counts in an update, by its number: the first is 1."""
