@@ -42,7 +42,9 @@ def test_it_is_attention_with_a_band(monkeypatch, band, target, source):
     assert fast.weights is None
     assert_close(fast.context, slow.context, **CLOSE)
     slope = torch.randn_like(slow.context)
-    assert_close(torch.autograd.grad(fast.context, inputs, slope), torch.autograd.grad(slow.context, inputs, slope), **CLOSE)
+    assert_close(
+        torch.autograd.grad(fast.context, inputs, slope), torch.autograd.grad(slow.context, inputs, slope), **CLOSE
+    )
     recorded = local_cross_attend(inputs[0], KeysValues(*inputs[1:]), mask, band, record=True)
     assert_close(recorded.weights, slow.weights)
 

@@ -54,13 +54,10 @@ def local_cross_attend(
     starts = (centres[:, :, 0] - band.radius).clamp(0, source - span)  # (B, N)
     seen = band.sees(centres, starts[:, :, None] + torch.arange(span, device=device), lengths)  # (B, N, block, span)
     queries = F.pad(query, (0, 0, 0, blocks * block - length)).view(batch, heads, blocks, block, width)
-    context = F.scaled_dot_product_attention(
-        queries.transpose(1, 2).flatten(0, 1),  # (B·N, H, block, d)
-        *(slices(part, starts, span) for part in memory),  # (B·N, H, span, d)
-        seen.flatten(0, 1)[:, None],
-        dropout,
-    )
-    rows = context.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)  # (B, H, N·block, d)
+    queries = queries.transpose(1, 2).flatten(0, 1)  # (B·N, H, block, d)
+    keys, values = slices(memory.keys, starts, span), slices(memory.values, starts, span)  # (B·N, H, span, d)
+    context = F.scaled_dot_product_attention(queries, keys, values, seen.flatten(0, 1)[:, None], dropout)
+    rows = context.reshape(batch, blocks, heads, block, -1).transpose(1, 2).flatten(2, 3)  # (B, H, N·block, d)
     return Attended(rows[:, :, :length], None)
 
 
@@ -113,7 +110,7 @@ class Slices(torch.autograd.Function):
         """Each place gets the sum over the slices it stood in."""
         batch, blocks = ctx.starts.shape
         span = gradient.size(1)
-        pieces, whole = gradient.unflatten(0, (batch, blocks)), gradient.new_zeros(ctx.shape)
+        pieces, whole = gradient.reshape(batch, blocks, *gradient.shape[1:]), gradient.new_zeros(ctx.shape)
         for row, starts in enumerate(ctx.starts.tolist()):
             for piece, start in enumerate(starts):
                 whole[row, start : start + span] += pieces[row, piece]

@@ -68,7 +68,7 @@ class TransformerConfig(ModelConfig):
     radius: int | None = Field(None, ge=1)
     """How far self-attention sees to each side (section 4, restricted)."""
     cross_radius: int | None = Field(None, ge=1)
-    """How far cross-attention sees to each side of the target's own place in the source (Luong et al. 2015, local-m)."""
+    """How far cross-attention sees to each side of the target's place in the source (Luong et al. 2015, local-m)."""
     cross_pace: float = Field(1.0, gt=0, le=100)
     """Source places for one target place, with a cross-radius: how much longer sources are than targets."""
     experts: int = Field(0, ge=0)
