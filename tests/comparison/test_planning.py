@@ -19,7 +19,7 @@ def test_minutes_leave_room_for_validation_and_a_slower_hour() -> None:
 
 
 def test_updates_that_see_examples_once_cost_half() -> None:
-    # 2,088 updates would fit; 1,000 of them cost half, so that there are 500 more. With 5,000 of them none costs it whole.
+    # 2,088 updates would fit; where 1,000 cost half there are 500 more, and where all do, twice as many.
     for after, updates in ((0, 2088), (1000, 2588), (5000, 4176)):
         training = TrainingConfig(consistency=3.0, consistency_after=after)
         assert plan(Budget(minutes=10), 3000.0, Speed(0.25, 5.0), training=training).updates == updates
