@@ -2,7 +2,7 @@
 
     python -m bench.limits
 
-Prints one line of JSON. The benchmarks call it in every round.
+Prints one line of JSON. The benchmarks call it before and after every turn.
 """
 
 from __future__ import annotations

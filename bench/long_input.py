@@ -4,8 +4,8 @@
 
 Trains `transformer-tiny` for a few updates on generated documents whose target is their source, a batch of the same
 number of tokens at every length, and then writes the first tokens of a document greedily. Prints the time of a token at
-each length, full and restricted (`--model.radius`), and how much dearer it is than in the shortest documents. Each cell
-is a process of its own, and the cells take turns.
+each length, full and restricted (`--model.radius`, `--model.cross-radius`), and how much dearer it is than in the
+shortest documents. Each cell is a process of its own, and the cells take turns.
 """
 
 from __future__ import annotations
@@ -93,16 +93,17 @@ def measure(kind: str, length: int, options: argparse.Namespace) -> dict[str, fl
     settings = TrainingConfig()
     prepare_machine(settings)
     torch.manual_seed(1)
-    radius = {"radius": options.radius} if kind == "restricted" else {}
+    radius = {"radius": options.radius, "cross_radius": options.radius} if kind == "restricted" else {}
     model = choose({"preset": "transformer-tiny", "dropout": 0.0, **radius}).build(
         VocabularySizes(VOCABULARY, VOCABULARY, joint=True)
     )
     pairs = max(1, options.batch_tokens // length) * (options.steps + 2)
     corpus = documents(pairs, length)
     device = torch.device("cpu")
+    objective = Likelihood(settings.label_smoothing)
     loop = make_loop(
         model.train(),
-        Likelihood(settings.label_smoothing),
+        lambda _: objective,
         Order(corpus, batch_tokens=options.batch_tokens, seed=1),
         settings,
         rate=lambda step: 1e-4,

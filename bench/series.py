@@ -123,8 +123,9 @@ def take_turns(
                     put(series.values.setdefault(contestant.name, []), number, value)
             if limits and before:
                 after = limits()
-                means = {name: (before[name] + after[name]) / 2 for name in before}
-                put(contest.limits.setdefault(contestant.name, []), number, means)
+                if turn.reason is None:
+                    means = {name: (before[name] + after[name]) / 2 for name in before}
+                    put(contest.limits.setdefault(contestant.name, []), number, means)
                 before = after
             shown = ", ".join(f"{name} {value:,.4g}" for name, value in turn.values.items())
             say(f"{contest.title}, round {number}: {contestant.name}: {shown or 'fails: ' + str(turn.reason)}")

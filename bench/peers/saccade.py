@@ -74,7 +74,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     objective = Likelihood(settings.label_smoothing)
     loop = make_loop(
         model,
-        objective,
+        lambda _: objective,
         order,
         settings,
         rate=lambda step: 1e-4,

@@ -4,7 +4,7 @@ import pytest
 
 from saccade.comparison.budget import Budget
 from saccade.comparison.planning import Speed, plan, planned_settings
-from saccade.training.config import run_config
+from saccade.training.config import TrainingConfig, run_config
 
 
 def test_tokens_are_divided_by_those_of_an_update() -> None:
@@ -16,6 +16,13 @@ def test_tokens_are_divided_by_those_of_an_update() -> None:
 def test_minutes_leave_room_for_validation_and_a_slower_hour() -> None:
     # 92 % of 600 s are 552 s; 6 validations of 5 s leave 522 s; at 0.25 s an update these are 2,088.
     assert plan(Budget(minutes=10), 3000.0, Speed(0.25, 5.0)).updates == 2088
+
+
+def test_updates_that_see_examples_once_cost_half() -> None:
+    # 2,088 updates would fit; where 1,000 cost half there are 500 more, and where all do, twice as many.
+    for after, updates in ((0, 2088), (1000, 2588), (5000, 4176)):
+        training = TrainingConfig(consistency=3.0, consistency_after=after)
+        assert plan(Budget(minutes=10), 3000.0, Speed(0.25, 5.0), training=training).updates == updates
 
 
 def test_slow_validations_become_fewer() -> None:

@@ -153,3 +153,11 @@ def test_a_score_becomes_strict_json() -> None:
         "details": {"bits": None, "tokens": 3.0},
     }
     assert str(Score("perplexity", math.inf)) == "perplexity = inf"
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "none"])
+@pytest.mark.parametrize("advise", [False, True])
+def test_tokenized_text_is_remarked_on_where_it_should_not_be(advise, tokenize, caplog):
+    lines = ["a man sits here ."] * 200
+    assert bleu(lines, [[line] for line in lines], tokenize=tokenize, advise=advise).value == pytest.approx(100.0)
+    assert ("tokenized period" in caplog.text) == (advise and tokenize != "none")

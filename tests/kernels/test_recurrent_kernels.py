@@ -60,6 +60,11 @@ def test_far_from_zero_the_gates_are_open_or_shut(kind):
     if kind == "gru":
         assert_close(after.hidden[3:], state.hidden[3:])  # all of it is kept
         assert_close(after.hidden[:3], torch.full((3, 2), -1.0))  # all of it is new, and new is as low as can be
+    else:
+        assert_close(after.cell[3:], state.cell[3:] + 1)  # kept, and as much as can be written
+        assert_close(after.hidden[3:], after.cell[3:].tanh())
+        assert_close(after.cell[:3], torch.zeros(3, 2))
+        assert_close(after.hidden[:3], torch.zeros(3, 2))
 
 
 def test_what_is_no_number_stays_none():
@@ -103,8 +108,9 @@ def test_padding_never_reaches_a_real_place(kind):
     assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_each_distinct_token_is_projected_once():
-    layer, table = Bidirectional("gru", 7, 8), torch.randn(50, 7)
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_distinct_token_is_projected_once(kind):
+    layer, table = Bidirectional(kind, 7, 8).eval(), torch.randn(50, 7)
     mask = padding_mask(torch.tensor([6, 3, 5]))
     tokens = torch.randint(4, (3, 6))
     asked = []
@@ -114,17 +120,53 @@ def test_each_distinct_token_is_projected_once():
         return table[of]
 
     outputs, *states = layer.of_tokens(embed, tokens, mask)
-    assert [of.tolist() for of in asked] == [tokens.unique().tolist()]
+    assert [of.tolist() for of in asked] == [tokens[mask].unique().tolist()]
     expected, *others = layer(table[tokens], mask)
     assert_close(outputs, expected, **CLOSE)
     assert_close(states, others, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_without_a_real_place(kind):
+    """They are read as if their first place were real, as the library's layer is."""
+    layer, table, tokens = Bidirectional(kind, 7, 8).eval(), torch.randn(50, 7), torch.randint(4, (2, 3))
+    for lengths in ([3, 0], [0, 0]):
+        mask = padding_mask(torch.tensor(lengths), 3)
+        ours, plain = both(lambda mask=mask: layer.of_tokens(lambda of: table[of], tokens, mask))
+        assert_close(ours[0][mask], plain[0][mask], **CLOSE)
+        assert all(part.isfinite().all() for part in (*ours[1], *ours[2]) if part is not None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_before_a_step_stays(kind):
+    layer, state = Recurrent(kind, 7, 16), state_of(kind, 4, 16)
+    kept = [None if part is None else part.clone() for part in state]
+    layer.step(torch.randn(4, 7), state)
+    assert_close(list(state), kept, rtol=0, atol=0)
+
+
+def test_what_does_not_fit_is_refused():
+    layer, state = Recurrent("gru", 7, 16), state_of("gru", 4, 16)
+    with pytest.raises(ValueError, match=r"a tensor \(3, 48\)"):
+        layer.step(torch.randn(3, 7), state)
+    with pytest.raises(ValueError, match="row 13 of 10"):
+        layer(torch.randn(2, 5, 7), torch.ones(2, 7, dtype=torch.bool))
+    with pytest.raises(ValueError, match="a mask"):
+        look(torch.randn(2, 1, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6), torch.ones(2, 6, dtype=torch.bool))
+    with pytest.raises(ValueError, match="float64"):
+        look(
+            torch.randn(2, 1, 4),
+            torch.randn(2, 5, 4).double(),
+            torch.randn(2, 5, 6),
+            torch.ones(2, 5, dtype=torch.bool),
+        )
 
 
 @pytest.mark.parametrize("additive", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1, 1), (3, 2, 7, 5, 9), (4, 1, 40, 33, 64), (2, FEW, 17, 16, 32)])
 def test_a_look(shape, additive):
     batch, beam, places, width, depth = shape
-    query, keys, values = torch.randn(batch, beam, width), torch.randn(batch, places, width) * 2, None
+    query, keys = torch.randn(batch, beam, width), torch.randn(batch, places, width) * 2
     values, vector = torch.randn(batch, places, depth), torch.randn(width) if additive else None
     mask = torch.rand(batch, places) < 0.7  # anywhere, not only behind
     mask[:, 0] = True

@@ -18,6 +18,7 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search
 from saccade.inference.loading import translator_from
 from saccade.interface import Decodes, Encodes, Source, VocabularySizes, reorder, select
+from saccade.kernels import without_kernels
 from saccade.models.registry import load_family
 from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
@@ -39,6 +40,13 @@ def batch():
     return make_batch([7, 4, 1, 5], [6, 3, 5, 1])
 
 
+@pytest.fixture(params=["learning", "translating"])
+def either(request):
+    """With and without gradients: some kernels have no way back, and are only used where none is asked for."""
+    with torch.set_grad_enabled(request.param == "learning"):
+        yield
+
+
 def logits_of(model, batch, *, record=False):
     memory = model.encode(batch.source, record=record)
     return model.logits(model.decode(batch.prefix, memory, record=record).outputs)
@@ -49,9 +57,11 @@ def test_0_the_model_satisfies_the_protocols(model):
     assert isinstance(model, Decodes)
 
 
+@pytest.mark.usefixtures("either")
 def test_1_stepping_gives_the_outputs_of_decode(model, batch):
     memory = model.encode(batch.source)
-    whole = model.decode(batch.prefix, memory).outputs
+    with without_kernels():
+        whole = model.decode(batch.prefix, memory).outputs
     state = model.start(memory)
     for place in range(batch.prefix.size(1)):
         output, state, _ = model.step(batch.prefix[:, place], state, memory)
@@ -59,6 +69,7 @@ def test_1_stepping_gives_the_outputs_of_decode(model, batch):
         assert_close(output[real], whole[real, place], **CLOSE)
 
 
+@pytest.mark.usefixtures("either")
 def test_1_recorded_steps_give_the_attention_of_decode(model, batch):
     memory = model.encode(batch.source)
     whole = {(r.kind, r.layer): r.weights for r in model.decode(batch.prefix, memory, record=True).attention}
@@ -73,6 +84,7 @@ def test_1_recorded_steps_give_the_attention_of_decode(model, batch):
             assert_close(record.weights[real], expected[real], **CLOSE)
 
 
+@pytest.mark.usefixtures("either")
 def test_2_padding_changes_nothing(model, batch):
     together = logits_of(model, batch)
     for row in range(len(batch.indices)):
@@ -83,6 +95,7 @@ def test_2_padding_changes_nothing(model, batch):
     assert_close(logits_of(model, wider)[batch.target_mask], together[batch.target_mask], **CLOSE)
 
 
+@pytest.mark.usefixtures("either")
 def test_2_what_stands_in_the_padding_changes_nothing(model, batch):
     noisy = batch.source.values.masked_fill(~batch.source.mask, 9)
     other = dataclasses.replace(batch, source=Source(noisy, batch.source.mask))
@@ -94,6 +107,7 @@ def pad_source(source: Source, extra: int) -> Source:
     return Source(values, torch.nn.functional.pad(source.mask, (0, extra)))
 
 
+@pytest.mark.usefixtures("either")
 def test_3_the_future_is_hidden(model, batch):
     before = logits_of(model, batch)
     for place in range(1, batch.prefix.size(1)):
@@ -104,6 +118,7 @@ def test_3_the_future_is_hidden(model, batch):
         assert not torch.allclose(after[:, place], before[:, place])
 
 
+@pytest.mark.usefixtures("either")
 def test_4_select_then_step_is_step_then_select(model, batch):
     memory = model.encode(batch.source)
     state = model.start(memory)
@@ -118,6 +133,7 @@ def test_4_select_then_step_is_step_then_select(model, batch):
     assert_close(again, model.step(token[rows], select(stepped.state, rows), select(memory, rows)).output, **CLOSE)
 
 
+@pytest.mark.usefixtures("either")
 def test_4_hypotheses_side_by_side_share_their_memory(model, batch):
     memory = model.encode(batch.source)
     state = model.start(memory)
@@ -189,11 +205,16 @@ def test_6_a_saved_model_is_the_same_model(subject, tmp_path):
     assert outputs[1] == ""
 
 
+@pytest.mark.usefixtures("either")
 def test_7_the_explicit_path_is_the_fast_path(model, batch):
     real = batch.target_mask  # what stands at a padded place means nothing
-    assert_close(logits_of(model, batch, record=True)[real], logits_of(model, batch)[real], **CLOSE)
+    with without_kernels():
+        explicit = logits_of(model, batch, record=True)
+    assert_close(explicit[real], logits_of(model, batch)[real], **CLOSE)
+    assert_close(explicit[real], logits_of(model, batch, record=True)[real], **CLOSE)
 
 
+@pytest.mark.usefixtures("either")
 def test_7_attention_rows_sum_to_one_and_are_zero_where_masked(model, batch):
     memory = model.encode(batch.source, record=True)
     records = memory.attention + model.decode(batch.prefix, memory, record=True).attention
@@ -207,12 +228,14 @@ def test_7_attention_rows_sum_to_one_and_are_zero_where_masked(model, batch):
             assert (record.weights[hidden] == 0).all()
 
 
+@pytest.mark.usefixtures("either")
 def test_7_it_records_what_its_family_says(subject, model, batch):
     memory = model.encode(batch.source, record=True)
     records = memory.attention + model.decode(batch.prefix, memory, record=True).attention
     assert {record.kind for record in records} == load_family(subject[0]).attention
 
 
+@pytest.mark.usefixtures("either")
 def test_7_nothing_is_recorded_unless_asked(model, batch):
     memory = model.encode(batch.source)
     assert memory.attention == ()

@@ -71,11 +71,11 @@ def test_cross_attention_takes_queries_from_here_and_the_rest_from_the_memory():
     layer = CrossAttention(8, 2, memory_width=5)
     memory = layer.project(torch.randn(2, 4, 5))
     assert isinstance(memory, KeysValues)
-    x = torch.randn(2, 3, 8)
-    found = layer(x, memory, None, record=True)
+    x, everything = torch.randn(2, 3, 8), torch.ones(2, 4, dtype=torch.bool)
+    found = layer(x, memory, everything, record=True)
     assert found.context.shape == (2, 3, 8)
     assert found.weights.shape == (2, 2, 3, 4)
-    assert_close(found.context, layer(x, memory, None).context)
+    assert_close(found.context, layer(x, memory, everything).context)
 
 
 def test_attention_dropout_acts_only_in_training():

@@ -15,7 +15,13 @@ def make(**training) -> RunConfig:
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 2}, {"accumulate": 2}, {"metrics": ["chrf"]}, {"metrics": ["bleu", "chrf"], "criterion": "chrf"}],
+    [
+        {"seed": 2},
+        {"accumulate": 2},
+        {"consistency": 1.0},
+        {"metrics": ["chrf"]},
+        {"metrics": ["bleu", "chrf"], "criterion": "chrf"},
+    ],
     ids=str,
 )
 def test_what_shapes_a_run_for_life_is_refused(change):

@@ -249,7 +249,7 @@ def score_all(
     from saccade.evaluation.scores import bleu, score
 
     return [
-        bleu(outputs, references, tokenize=tokenize, lowercase=lowercase)
+        bleu(outputs, references, tokenize=tokenize, lowercase=lowercase, advise=True)
         if name == "bleu"
         else score(name, outputs, references)
         for name in metrics

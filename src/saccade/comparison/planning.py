@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from saccade.comparison.budget import Budget
-from saccade.training.config import RunConfig
+from saccade.training.config import RunConfig, TrainingConfig
+from saccade.training.limits import updates_for
 from saccade.training.schedule import paper_peak
 
 SHARE = 0.92  # of the minutes is planned: the speed of a machine varies, and checkpoints take time too
@@ -40,7 +41,14 @@ class Plan:
     valid_sentences: int | None = None  # fewer than usual
 
 
-def plan(budget: Budget, tokens_an_update: float, speed: Speed | None = None, *, fewer: bool = True) -> Plan:
+def plan(
+    budget: Budget,
+    tokens_an_update: float,
+    speed: Speed | None = None,
+    *,
+    fewer: bool = True,
+    training: TrainingConfig | None = None,
+) -> Plan:
     """As many updates as the budget allows, at least one; `fewer` validation sentences are taken where it is short.
 
     Where even those would take too long there is no validation but the one at the end, which is not part of the budget.
@@ -63,7 +71,8 @@ def plan(budget: Budget, tokens_an_update: float, speed: Speed | None = None, *,
             validations, sentences = 0, FEWEST_SENTENCES if fewer else None
         else:
             validation = speed.loss_seconds + sentences * each
-    updates = max(1, int((SHARE * seconds - validations * validation) / speed.seconds_an_update))
+    work = (SHARE * seconds - validations * validation) / speed.seconds_an_update
+    updates = max(1, int(work if training is None else updates_for(training, work)))
     return Plan(updates, min(validations, updates), tokens_an_update, speed, sentences)
 
 

@@ -100,7 +100,7 @@ def plan_run(job: Job) -> int:
     check_readable(request, config, data)
     speed = None if job.budget.minutes is None else measure(data, config, 60 * job.budget.minutes)
     fewer = "valid_sentences" not in request.settings.get("training", {})
-    found = plan(job.budget, tokens_an_update(data, config), speed, fewer=fewer)
+    found = plan(job.budget, tokens_an_update(data, config), speed, fewer=fewer, training=config.training)
     final = request.config(entry, planned_settings(found, job.budget, request.config(entry)))
     write_result(request.output, Result(entry.name, "planned", final.model_dump(mode="json"), found))
     timed = f", {speed.seconds_an_update:.3g} s each in a trial" if speed else ""

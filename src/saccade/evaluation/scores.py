@@ -75,10 +75,20 @@ def find_metric(name: str) -> Callable[[Sequence[str], References], Score]:
     return METRICS[name]
 
 
-def bleu(hypotheses: Sequence[str], references: References, *, tokenize: str = "13a", lowercase: bool = False) -> Score:
-    """Corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018), on detokenized text unless `tokenize` is "none"."""
+def bleu(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    advise: bool = False,
+) -> Score:
+    """Corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018), on detokenized text unless `tokenize` is "none".
+
+    With `advise` sacreBLEU says so if the text looks tokenized and should not be.
+    """
     check_references(hypotheses, references)
-    metric = bleu_metric(tokenize=tokenize, lowercase=lowercase)
+    metric = bleu_metric(tokenize=tokenize, lowercase=lowercase, advise=advise)
     result = metric.corpus_score(hypotheses, reference_streams(references))
     details = {f"precision_{order}": float(value) for order, value in enumerate(result.precisions, start=1)}
     details |= {
@@ -89,13 +99,13 @@ def bleu(hypotheses: Sequence[str], references: References, *, tokenize: str = "
     return Score("BLEU", float(result.score), signature_of(metric), True, details)
 
 
-def bleu_metric(*, tokenize: str = "13a", lowercase: bool = False) -> BLEU:
+def bleu_metric(*, tokenize: str = "13a", lowercase: bool = False, advise: bool = False) -> BLEU:
     """The sacreBLEU object for these options, or an error that says what is wrong with them."""
     if tokenize not in BLEU.TOKENIZERS:
         raise SaccadeError(f"unknown BLEU tokenizer '{tokenize}'", do=did_you_mean(tokenize, BLEU.TOKENIZERS))
     try:
-        # Text that is scored as it stands is meant to be tokenized, so sacreBLEU need not warn about it.
-        return BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
+        # Text that is scored as it stands is meant to be tokenized.
+        return BLEU(tokenize=tokenize, lowercase=lowercase, force=not advise or tokenize == "none")
     except (ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise SaccadeError(f"the BLEU tokenizer '{tokenize}' cannot be used", do=reason) from None

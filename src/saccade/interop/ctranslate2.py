@@ -34,6 +34,8 @@ def expressible(config: ModelConfig) -> str | None:
         return "CTranslate2 runs Transformers, and this model is none"
     if config.radius is not None:
         return "CTranslate2 has no self-attention within a radius to both sides"
+    if config.cross_radius is not None:
+        return "CTranslate2 has no cross-attention within a radius"
     if config.experts:
         return "CTranslate2 has no mixture of experts"
     if config.position_use == "concatenate":

@@ -62,6 +62,8 @@ def not_expressible(config: ModelConfig, tokenizers: Tokenizers) -> str | None:
         return "this model is no Transformer"
     if config.radius is not None:
         return f"radius is {config.radius}, and its self-attention sees everything (radius null works)"
+    if config.cross_radius is not None:
+        return f"cross-radius is {config.cross_radius}, and its cross-attention sees everything (null works)"
     if config.experts:
         return f"experts is {config.experts}, and its feed-forward layers are one network (experts 0 works)"
     if config.position_use == "concatenate":

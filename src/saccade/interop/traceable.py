@@ -20,8 +20,10 @@ from torch.nn import functional as F
 
 from saccade.layers.attention import Attended, attend, merge_heads, split_heads
 from saccade.layers.local_attention import LocalSelfAttention
+from saccade.layers.local_cross_attention import LocalCrossAttention, dense_cross_attend
 from saccade.layers.masks import window_mask
 from saccade.layers.mixture_of_experts import Mixed, MixtureOfExperts
+from saccade.layers.multi_head import KeysValues
 from saccade.layers.positions import SinusoidalPositions, sinusoids
 
 LONGEST = 2048  # places of a table of sinusoids in a graph; beyond its own, the layer computes them on the way
@@ -65,6 +67,28 @@ def within_window(
     return Attended(layer.output(merge_heads(attended.context)), None)
 
 
+def with_whole_memory(layer: LocalCrossAttention) -> None:
+    """All of the memory with a mask of the band, instead of slices of it."""
+    layer.forward = MethodType(within_band, layer)  # type: ignore[method-assign]
+    layer.step = MethodType(step_within_band, layer)  # type: ignore[method-assign]
+
+
+def within_band(
+    layer: LocalCrossAttention, x: Tensor, memory: KeysValues, mask: Tensor, *, record: bool = False
+) -> Attended:
+    """x (B, T, D), mask (B, S)."""
+    query, places = split_heads(layer.query(x), layer.heads), torch.arange(x.size(1), device=x.device)
+    return layer.finish(dense_cross_attend(query, memory, mask, layer.band, places))
+
+
+def step_within_band(
+    layer: LocalCrossAttention, x: Tensor, memory: KeysValues, mask: Tensor, place: int, *, record: bool = False
+) -> Attended:
+    """x (B, W, D), mask (B, S)."""
+    query, places = split_heads(layer.query(x), layer.heads), torch.arange(place, place + 1, device=x.device)
+    return layer.finish(dense_cross_attend(query, memory, mask, layer.band, places))
+
+
 def with_all_experts(layer: MixtureOfExperts) -> None:
     """Every expert works on every place, and the gates of those that were not chosen are 0."""
     layer.forward = MethodType(all_experts, layer)  # type: ignore[method-assign]
@@ -85,6 +109,7 @@ def all_experts(layer: MixtureOfExperts, x: Tensor, real: Tensor | None = None) 
 FORMS: Mapping[type[nn.Module], Callable[[Any], None]] = {
     SinusoidalPositions: with_long_table,
     LocalSelfAttention: with_one_window,
+    LocalCrossAttention: with_whole_memory,
     MixtureOfExperts: with_all_experts,
 }
 

@@ -160,6 +160,13 @@ def for_inference(x: Tensor) -> bool:
     return not torch.is_grad_enabled() and usable(x)
 
 
+def expect(x: Tensor, *shape: int) -> Tensor:
+    """The tensor with its entries one after another, if it has this shape: a kernel would read beyond its end."""
+    if x.shape != shape or not usable(x):
+        raise ValueError(f"a tensor {tuple(x.shape)} of {x.dtype} where {shape} of float32 was expected")
+    return x.contiguous()
+
+
 def kernel(name: str, *arguments: object) -> None:
     """Run one on the threads that torch would use; tensors are given by their address and must stay alive."""
     found = library()

@@ -18,6 +18,17 @@ class Shares(ctypes.Structure):
     )
 
     @classmethod
-    def of(cls, **tensors: Tensor | None) -> Shares:
-        """Tensors by the names of the fields: those of `inputs`, `fed` and `recurrent` without gaps between rows."""
-        return cls(**{name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None})
+    def of(
+        cls,
+        inputs: Tensor,
+        recurrent: Tensor,
+        *,
+        fed: Tensor | None = None,
+        input_bias: Tensor | None = None,
+        recurrent_bias: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Shares:
+        """Rows of the shares have no gaps between them; `out` (B, S, H) may be a column of a wider memory."""
+        tensors = inputs, fed, recurrent, input_bias, recurrent_bias
+        places = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
+        return cls(*places, None, None, *((None, 0) if out is None else (out.data_ptr(), out.stride(1))))

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.kernels import kernel
+from saccade.kernels import expect, kernel
 from saccade.kernels.recurrent import Shares
 
 CellKind = Literal["lstm", "gru"]
@@ -60,11 +60,12 @@ def state_after(
     recurrent_bias: Tensor | None = None,
 ) -> RecurrentState:
     """The next state on the kernels, in one pass: the shares (B, G·H) have no bias yet, those of the input may."""
-    inputs = inputs.contiguous()
-    shares = Shares.of(
-        inputs=inputs, fed=fed, recurrent=recurrent, input_bias=input_bias, recurrent_bias=recurrent_bias
-    )
-    before = each_part(state, Tensor.contiguous)
+    rows, width = state.hidden.shape
+    shape = rows, (GATES["gru"] if state.cell is None else GATES["lstm"]) * width
+    inputs, recurrent = expect(inputs, *shape), expect(recurrent, *shape)
+    fed = None if fed is None else expect(fed, *shape)
+    shares = Shares.of(inputs, recurrent, fed=fed, input_bias=input_bias, recurrent_bias=recurrent_bias)
+    before = each_part(state, lambda part: expect(part, rows, width))
     after = each_part(before, torch.empty_like)
     advance(shares, before, after)
     return after

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.kernels import for_inference, kernel
+from saccade.kernels import expect, for_inference, kernel
 from saccade.layers.products import product
 
 
@@ -17,7 +17,7 @@ def gated(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def gated_residual(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, factor: float) -> Tensor:
     """(a∘σ(b) + residual) · factor, residual (…, E)."""
     if for_inference(x):
-        return on_the_kernel(x, weight, bias, residual.contiguous(), factor)
+        return on_the_kernel(x, weight, bias, expect(residual, *x.shape[:-1], len(weight) // 2), factor)
     return (F.glu(product(x, weight, bias)) + residual) * factor
 
 

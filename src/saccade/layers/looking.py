@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from saccade.kernels import for_inference, kernel
+from saccade.kernels import expect, for_inference, kernel
 from saccade.layers.attention import additive_scores, dot_scores, masked_softmax, weighted_sum
 
 FEW = 8
@@ -26,7 +26,7 @@ def look(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, vector: Tens
     With a `vector` (a,) the scores are additive, v·tanh(q + k), else q·k.
     """
     if query.size(1) <= FEW and for_inference(query):
-        return look_on_the_kernel(query.contiguous(), keys.contiguous(), values.contiguous(), mask.contiguous(), vector)
+        return look_on_the_kernel(query, keys, values, mask, vector)
     scores = dot_scores(query, keys) if vector is None else additive_scores(query, keys, vector)
     weights = masked_softmax(scores, mask[:, None])
     return Look(weighted_sum(weights, values), weights)
@@ -36,6 +36,10 @@ def look_on_the_kernel(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor
     """Scores, softmax and sum in one pass over the memory."""
     batch, beam, width = query.shape
     places, depth = values.shape[1:]
+    if mask.shape != (batch, places):
+        raise ValueError(f"a mask {tuple(mask.shape)} for {batch} memories of {places} places")
+    query, keys, mask = expect(query, batch, beam, width), expect(keys, batch, places, width), mask.contiguous()
+    values, vector = expect(values, batch, places, depth), None if vector is None else expect(vector, width)
     context, weights = query.new_empty(batch, beam, depth), query.new_empty(batch, beam, places)
     kernel(
         *("look", batch * beam, beam, places, width, depth, mask.data_ptr(), query.data_ptr(), keys.data_ptr()),

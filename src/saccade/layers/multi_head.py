@@ -83,6 +83,21 @@ class SelfAttention(nn.Module):
         return self.dropout if self.training else 0.0
 
 
+def cross_attention_projections(width: int, memory_width: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+    """(queries; keys and values in one product instead of two; the output), as cross-attention begins with them."""
+    query, key_value, output = nn.Linear(width, width), nn.Linear(memory_width, 2 * width), nn.Linear(width, width)
+    for part in (query.weight, *key_value.weight.chunk(2), output.weight):
+        nn.init.xavier_uniform_(part)
+    for bias in (query.bias, key_value.bias, output.bias):
+        nn.init.zeros_(bias)
+    return query, key_value, output
+
+
+def keys_and_values(both: Tensor, heads: int) -> KeysValues:
+    """What was projected together (B, S, 2D), by heads."""
+    return KeysValues(*(split_heads(part, heads) for part in both.chunk(2, -1)))
+
+
 class CrossAttention(nn.Module):
     """Queries from the decoder, keys and values from the memory."""
 
@@ -90,25 +105,22 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.query = nn.Linear(width, width)
-        self.key_value = nn.Linear(memory_width or width, 2 * width)
-        self.output = nn.Linear(width, width)
-        for part in (self.query.weight, *self.key_value.weight.chunk(2), self.output.weight):
-            nn.init.xavier_uniform_(part)
-        for bias in (self.query.bias, self.key_value.bias, self.output.bias):
-            nn.init.zeros_(bias)
+        self.query, self.key_value, self.output = cross_attention_projections(width, memory_width or width)
 
     def project(self, states: Tensor) -> KeysValues:
         """Keys and values of a memory (B, S, D); in decoding they are made once."""
-        key, value = self.key_value(states).chunk(2, -1)
-        return KeysValues(split_heads(key, self.heads), split_heads(value, self.heads))
+        return keys_and_values(self.key_value(states), self.heads)
 
-    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None, *, record: bool = False) -> Attended:
-        """x (B, T, D); mask broadcasts to (B, H, T, S)."""
+    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor, *, record: bool = False) -> Attended:
+        """All target places x (B, T, D); mask (B, S)."""
         query = split_heads(self.query(x), self.heads)
         dropout = self.dropout if self.training else 0.0
-        attended = attend(query, memory.keys, memory.values, mask, dropout=dropout, record=record)
+        attended = attend(query, memory.keys, memory.values, mask[:, None, None], dropout=dropout, record=record)
         return Attended(self.output(merge_heads(attended.context)), attended.weights)
+
+    def step(self, x: Tensor, memory: KeysValues, mask: Tensor, place: int, *, record: bool = False) -> Attended:
+        """One target place of W hypotheses x (B, W, D): it sees all, wherever it stands."""
+        return self.forward(x, memory, mask, record=record)
 
     def rows(self, x: Tensor, places: Packed, memory: Tensor, memory_places: Packed) -> Tensor:
         """Of a packed batch (N, D) to a packed memory (M, D), without the last bias."""

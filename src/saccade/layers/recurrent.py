@@ -37,9 +37,8 @@ class Recurrent(nn.Module):
         In the weights' own precision, whatever autocast says: fused layers of GPUs know only its half precision.
         """
         if mask is not None and state is None and for_inference(x):
-            rows = torch.arange(mask.numel()).view(mask.shape)
             outputs = x.new_zeros(*mask.shape, self.layer.hidden_size)
-            return outputs, self.scan(x.flatten(0, 1), rows, forwards(mask), outputs)
+            return outputs, self.scan(x.flatten(0, 1), one_each(mask), in_order(mask), outputs)
         with torch.autocast(x.device.type, enabled=False):
             return self.run(x.to(self.weights()[0].dtype), mask, state)
 
@@ -75,15 +74,14 @@ class Recurrent(nn.Module):
         """
         given, own, input_bias, recurrent_bias = self.weights()
         inputs = product(x, given)  # (R, G·H)
+        if len(inputs) <= int(rows.max()):
+            raise ValueError(f"row {int(rows.max())} of {len(inputs)}")
         real, first = order >= 0, torch.arange(len(order))[:, None] * order.size(1)
         which = torch.where(real, rows.gather(1, order.clamp(min=0)), -1).T.contiguous()  # (S, B)
         where = (first + order).T.contiguous()  # (S, B)
         state = each_part(empty_state(self.kind, len(order), own), Tensor.clone)  # it is written over
         recurrent = own.new_empty(len(order), len(own))
-        shares = Shares.of(
-            inputs=inputs, recurrent=recurrent, input_bias=input_bias, recurrent_bias=recurrent_bias, out=out
-        )
-        shares.out_stride = out.stride(1)
+        shares = Shares.of(inputs, recurrent, input_bias=input_bias, recurrent_bias=recurrent_bias, out=out)
         for place in range(order.size(1)):
             torch.mm(state.hidden, own.T, out=recurrent)
             shares.which, shares.where = which[place].data_ptr(), where[place].data_ptr()
@@ -111,7 +109,7 @@ class Bidirectional(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, RecurrentState, RecurrentState]:
         """x (B, S, inputs) to outputs (B, S, 2H), forwards first, and the last state of each direction."""
         if for_inference(x):
-            return self.scan(x.flatten(0, 1), torch.arange(mask.numel()).view(mask.shape), mask)
+            return self.scan(x.flatten(0, 1), one_each(mask), mask)
         there, end = self.forwards(x, mask)
         back, beginning = self.backwards(reverse(x, mask), mask)
         return torch.cat([there, reverse(back, mask)], -1), end, beginning
@@ -121,19 +119,19 @@ class Bidirectional(nn.Module):
     ) -> tuple[Tensor, RecurrentState, RecurrentState]:
         """The same of `embed(tokens)`, tokens (B, S), if the embedding of a token depends on it alone.
 
-        Few tokens make up a batch: in inference each is projected once, wherever it stands.
+        Few tokens make up a batch: in evaluation each is projected once, wherever it stands.
         """
-        if not for_inference(self.forwards.weights()[0]):
+        if self.training or not for_inference(self.forwards.weights()[0]) or not mask.any():
             return self(embed(tokens), mask)  # type: ignore[no-any-return]
-        distinct, rows = torch.unique(tokens, return_inverse=True)
-        return self.scan(embed(distinct), rows, mask)
+        distinct, places = torch.unique(tokens[mask], return_inverse=True)
+        return self.scan(embed(distinct), torch.zeros_like(tokens).masked_scatter(mask, places), mask)
 
     def scan(self, x: Tensor, rows: Tensor, mask: Tensor) -> tuple[Tensor, RecurrentState, RecurrentState]:
         """On the kernels: the rows (B, S) of x (R, inputs)."""
         width = self.forwards.layer.hidden_size
         out = x.new_zeros(*mask.shape, 2 * width)
-        end = self.forwards.scan(x, rows, forwards(mask), out[..., :width])
-        return out, end, self.backwards.scan(x, rows, backwards(mask), out[..., width:])
+        end = self.forwards.scan(x, rows, in_order(mask), out[..., :width])
+        return out, end, self.backwards.scan(x, rows, in_reverse(mask), out[..., width:])
 
     def outputs(self, x: Tensor, mask: Tensor) -> Tensor:
         """The outputs alone (B, S, 2H): with no last state to find, padding can simply run along."""
@@ -198,13 +196,18 @@ def batch_first(final: Tensor | tuple[Tensor, Tensor]) -> RecurrentState:
     return RecurrentState(final[0][0], final[1][0])
 
 
-def forwards(mask: Tensor) -> Tensor:
+def one_each(mask: Tensor) -> Tensor:
+    """Numbers for the places (B, S), row after row."""
+    return torch.arange(mask.numel()).view(mask.shape)
+
+
+def in_order(mask: Tensor) -> Tensor:
     """The places (B, S) of each row in order, -1 after the last real one; one place at least."""
     places, lengths = torch.arange(mask.size(1)), mask.sum(1, keepdim=True).clamp(min=1)
     return torch.where(places < lengths, places, -1)
 
 
-def backwards(mask: Tensor) -> Tensor:
+def in_reverse(mask: Tensor) -> Tensor:
     """The same from the last real place to the first."""
     places, lengths = torch.arange(mask.size(1)), mask.sum(1, keepdim=True).clamp(min=1)
     return (lengths - 1 - places).clamp(min=-1)

@@ -195,7 +195,7 @@ class DecoderLayer(nn.Module):
         """
         query = (self.query(state, own and own.query) + embedded) * HALF  # d = W h + b + g (B, T, E)
         found = look(query, memory.states, memory.summary, memory.mask)
-        context = self.context(found.context * roots, own and own.context)  # c (B, T, D)
+        context = self.context(found.context * roots.to(query.dtype), own and own.context)  # c (B, T, D)
         return ((state + context) * HALF + x) * HALF, found.weights[:, None]
 
 
@@ -289,7 +289,8 @@ class ConvS2S(nn.Module):
 
 def roots_of(memory: Memory) -> Tensor:
     """The root of the number of real places of each sentence (B, 1, 1)."""
-    return memory.mask.sum(1).clamp(min=1).to(memory.states.dtype).sqrt()[:, None, None]
+    wide = torch.promote_types(memory.states.dtype, torch.float32)  # half precision does not know all numbers of places
+    return memory.mask.sum(1).clamp(min=1).to(wide).sqrt()[:, None, None]
 
 
 def table_of(rows: int, width: int, deviation: float) -> nn.Parameter:

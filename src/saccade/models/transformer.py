@@ -1,7 +1,8 @@
 """The Transformer: Vaswani et al., Attention Is All You Need, NIPS 2017.
 
-Variants by setting: self-attention within a radius (section 4), a mixture of experts in place of every other
-feed-forward network (Shazeer et al. 2017), positions beside the embeddings instead of added to them.
+Variants by setting: self-attention within a radius (section 4), cross-attention within a radius of the target's place
+(Luong et al. 2015, local-m), a mixture of experts in place of every other feed-forward network (Shazeer et al. 2017),
+positions beside the embeddings instead of added to them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from saccade.layers.attention import apart, side_by_side
 from saccade.layers.embedding import Embedding, OutputLayer, embedding_table
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.local_attention import LocalPast, LocalSelfAttention
+from saccade.layers.local_cross_attention import Band, LocalCrossAttention
 from saccade.layers.mixture_of_experts import SUMS, MixtureOfExperts, Routing, auxiliary_of
 from saccade.layers.multi_head import CrossAttention, KeysValues, SelfAttention
 from saccade.layers.packed import Packed, packs
@@ -64,7 +66,11 @@ class TransformerConfig(ModelConfig):
     position_width: int = Field(32, ge=1)
     """How much of the width concatenated positions take."""
     radius: int | None = Field(None, ge=1)
-    """How far self-attention sees to each side (section 4, restricted); cross-attention sees everything."""
+    """How far self-attention sees to each side (section 4, restricted)."""
+    cross_radius: int | None = Field(None, ge=1)
+    """How far cross-attention sees to each side of the target's place in the source (Luong et al. 2015, local-m)."""
+    cross_pace: float = Field(1.0, gt=0, le=100)
+    """Source places for one target place, with a cross-radius: how much longer sources are than targets."""
     experts: int = Field(0, ge=0)
     """Experts of a feed-forward layer, 0 for one plain network (Shazeer et al. 2017)."""
     experts_per_token: int = Field(2, ge=1)
@@ -188,16 +194,17 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.attention = make_self_attention(config)
         self.attention_residual = Residual(config.width, config.dropout, config.norm)
-        self.cross = CrossAttention(config.width, config.heads, config.attention_dropout)
+        self.cross = make_cross_attention(config)
         self.cross_residual = Residual(config.width, config.dropout, config.norm)
         self.feed_forward = make_feed_forward(config, layer)
         self.feed_forward_residual = Residual(config.width, config.dropout, config.norm)
 
-    def forward(self, x: Tensor, memory: Memory, mask: Tensor, real: Tensor, record: bool) -> LayerOutput:
-        """All places at once: x (B, T, D), mask (B, 1, 1, S), real (B, T)."""
+    def forward(self, x: Tensor, memory: Memory, real: Tensor, record: bool) -> LayerOutput:
+        """All places at once: x (B, T, D), real (B, T)."""
         attended = self.attention(self.attention_residual.before(x), causal=True, record=record)
         x = self.attention_residual.after(x, attended.context)
-        crossed = self.cross(self.cross_residual.before(x), self.cross.project(memory.states), mask, record=record)
+        keys_values = self.cross.project(memory.states)
+        crossed = self.cross(self.cross_residual.before(x), keys_values, memory.mask, record=record)
         x = self.cross_residual.after(x, crossed.context)
         fed, routing = feed(self.feed_forward, self.feed_forward_residual.before(x), real)
         return LayerOutput(self.feed_forward_residual.after(x, fed), attended.weights, crossed.weights, routing)
@@ -207,11 +214,11 @@ class DecoderLayer(nn.Module):
         return LayerState(self.attention.empty(memory.states), OfMemory(self.cross.project(memory.states)))
 
     def step(self, x: Tensor, state: LayerState, mask: Tensor, record: bool) -> tuple[LayerOutput, LayerState]:
-        """One more place of N hypotheses: x (N, 1, D), mask (B, 1, 1, S)."""
+        """One more place of N hypotheses: x (N, 1, D), mask (B, S)."""
         attended, past = self.attention.step(self.attention_residual.before(x), state.past, record=record)
         x = self.attention_residual.after(x, attended.context)
         queries = side_by_side(self.cross_residual.before(x).squeeze(1), mask.size(0))  # (B, W, D)
-        crossed = self.cross(queries, state.memory.value, mask, record=record)
+        crossed = self.cross.step(queries, state.memory.value, mask, state.past.place, record=record)
         x = self.cross_residual.after(x, crossed.context.reshape(x.shape))
         fed, _ = feed(self.feed_forward, self.feed_forward_residual.before(x), None)
         x = self.feed_forward_residual.after(x, fed)
@@ -224,6 +231,14 @@ def make_self_attention(config: TransformerConfig) -> Any:
     if config.radius is None:
         return SelfAttention(config.width, config.heads, config.attention_dropout)
     return LocalSelfAttention(config.width, config.heads, config.radius, config.attention_dropout)
+
+
+def make_cross_attention(config: TransformerConfig) -> Any:
+    """Attention to the whole memory, or to what is near the target's own place."""
+    if config.cross_radius is None:
+        return CrossAttention(config.width, config.heads, config.attention_dropout)
+    band = Band(config.cross_radius, config.cross_pace)
+    return LocalCrossAttention(config.width, config.heads, band, config.attention_dropout)
 
 
 def make_feed_forward(config: TransformerConfig, layer: int) -> FeedForward | MixtureOfExperts:
@@ -269,7 +284,7 @@ class Transformer(nn.Module):
         self.pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(width) if self.pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(width) if self.pre else nn.Identity()
-        self.plain = config.radius is None and not config.experts
+        self.plain = config.radius is None and config.cross_radius is None and not config.experts
         self.drops_attention = config.attention_dropout > 0
         self.output = OutputLayer(width, target_table, tied=config.tie_output)
         self.balance_weight = config.balance_weight
@@ -289,14 +304,13 @@ class Transformer(nn.Module):
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T): the target shifted right by one, so that place t predicts token t."""
-        mask = memory.mask[:, None, None]  # (B, 1, 1, S)
         real = prefix != Symbols.pad  # (B, T)
         x = self.target_embedding(prefix)  # (B, T, D)
         if self.packs(x, record) and self.packs(memory.states, record):
             return Decoded(decode_rows(self, x, Packed.of(real), memory))
         outputs: list[LayerOutput] = []
         for layer in self.decoder:
-            outputs.append(layer(x, memory, mask, real, record))
+            outputs.append(layer(x, memory, real, record))
             x = outputs[-1].x
         return Decoded(self.decoder_norm(x), decoder_records(outputs), self.asked(outputs))
 
@@ -316,11 +330,10 @@ class Transformer(nn.Module):
             looks = records("decoder-self", stepped.own) + records("cross", stepped.cross)
             return Step(stepped.output, stepped.state, looks)
         x = self.target_embedding(token[:, None], state[0].past.place)  # (N, 1, D)
-        mask = memory.mask[:, None, None]  # (B, 1, 1, S)
         outputs: list[LayerOutput] = []
         states: list[LayerState] = []
         for layer, past in zip(self.decoder_layers(), state, strict=True):
-            output, new = layer.step(x, past, mask, record)
+            output, new = layer.step(x, past, memory.mask, record)
             outputs.append(output)
             states.append(new)
             x = output.x
@@ -382,12 +395,13 @@ FAMILY = Family(
         {"positions": "none"},
         {"tie_output": False},
         {"radius": 2},
+        {"radius": 2, "cross_radius": 2},
         {"experts": 4, "experts_per_token": 2},
         {"experts": 3, "experts_per_token": 1, "experts_every": 1, "expert_noise": True, "norm": "pre"},
         {"position_use": "concatenate", "position_width": 4},
         {"position_use": "concatenate", "position_width": 6, "positions": "learned", "tie_output": False},
     ),
     attention=frozenset({"encoder-self", "decoder-self", "cross"}),
-    unordered={"positions": "none", "position_use": "add", "radius": None},
+    unordered={"positions": "none", "position_use": "add", "radius": None, "cross_radius": None},
     costs_of=lambda config: FULL if config.radius is None else RESTRICTED,
 )

@@ -20,7 +20,7 @@ from saccade.training.optimizer import make_optimizer
 
 def make_loop(
     model: nn.Module,
-    objective: ObjectiveAt,
+    objective_at: ObjectiveAt,
     order: Order,
     training: TrainingConfig,
     *,
@@ -34,7 +34,7 @@ def make_loop(
     """The loop with a fresh optimizer; what counts and the rate are functions of the step."""
     return Loop(
         model,
-        objective,
+        objective_at,
         make_optimizer(model, training),
         order,
         symbols=symbols,

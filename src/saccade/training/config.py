@@ -140,6 +140,10 @@ class TrainingConfig(Config):
             raise ValueError("consistency only acts on likelihood: leave it out with minimum-risk")
         if self.consistency_after and not self.consistency:
             raise ValueError("consistency-after only acts with consistency: set it, or leave consistency-after out")
+        if self.max_steps and self.consistency_after >= self.max_steps:
+            raise ValueError(
+                f"consistency-after {self.consistency_after} is not before the end, max-steps {self.max_steps}"
+            )
         if self.schedule in ("linear", "cosine") and not (self.max_steps or self.max_epochs):
             raise ValueError(f"a {self.schedule} schedule needs max-steps or max-epochs: it must know its end")
         if self.criterion != "loss" and self.criterion not in self.metrics:

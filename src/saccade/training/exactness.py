@@ -15,7 +15,7 @@ from saccade.kernels import level
 from saccade.training.config import RunConfig, TrainingConfig
 from saccade.version import __version__
 
-KEPT = ("seed", "start", "objective", "risk", "optimizer", "accumulate", "metrics", "criterion")
+KEPT = ("seed", "start", "objective", "risk", "consistency", "optimizer", "accumulate", "metrics", "criterion")
 """Settings of the training that a run keeps for life: with others its figures would not belong together."""
 
 FREE = ("max_minutes", "keep_checkpoints", "average_last", "patience", "samples", "threads", "device")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -113,13 +113,15 @@ def forecast(
     total_updates: float | None = None,
     processes: int = 1,
     valid: CorpusStatistics | None = None,
+    judge: Objective | None = None,
     autocast: Autocast = contextlib.nullcontext,
     quick: bool = False,
 ) -> Forecast:
     """Run the longest possible batch once and a typical one a few times, and reckon from that.
 
     The optimizer's two tensors a parameter are held meanwhile, with several batches an update the gradients of the ones
-    before, and where a batch is worked on in parts those of the other parts.
+    before, and where a batch is worked on in parts those of the other parts. A `judge` validates, if it is not what the
+    model is trained with.
     """
     with autocast():
         parts = workers_for(objective.passes * batch_tokens, device) if objective.separable else 1
@@ -133,7 +135,8 @@ def forecast(
             if valid is not None and longest_shape(valid, batch_tokens).source > longest.source:
                 model.eval()  # validation data is never filtered
                 with torch.no_grad():
-                    peak = max(peak, trial.measure(longest_shape(valid, batch_tokens)).peak)
+                    validated = replace(trial, objective=judge or objective)
+                    peak = max(peak, validated.measure(longest_shape(valid, batch_tokens)).peak)
                 model.train()
             # At the start of a run only what could stop it is measured: the first update must not wait for the rest.
             seconds = seconds_a_token * typical.tokens if quick else trial.seconds(typical, seconds_a_token)

@@ -40,6 +40,7 @@ from saccade.training.machine import (
     prepare_machine,
 )
 from saccade.training.objectives.factory import make_objective
+from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.run import check
 from saccade.training.start import Start, load_start, put_start, start_folder
 
@@ -244,6 +245,7 @@ class Inspector:
                 batches_an_epoch=order.batches_an_epoch,
                 total_updates=work_of(training, planned_updates(training, order.batches_an_epoch)),
                 valid=None if data.valid is None else data.valid.statistics,
+                judge=Likelihood(training.label_smoothing),
                 autocast=autocast_for(device, choose_precision(device, training.precision)),
             )
         except SaccadeError as error:

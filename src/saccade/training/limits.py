@@ -29,6 +29,13 @@ def work_of(training: TrainingConfig, updates: int | None) -> float | None:
     return updates - min(updates, training.consistency_after) / 2
 
 
+def updates_for(training: TrainingConfig, work: float) -> float:
+    """How many updates cost as much as so many of the last ones: the inverse of `work_of`."""
+    if not training.consistency:
+        return work
+    return min(2 * work, work + training.consistency_after / 2)
+
+
 def limit_reached(training: TrainingConfig, progress: Progress) -> str | None:
     """Which limit ends the run here, in words."""
     epochs = last_epoch(training)

@@ -192,7 +192,7 @@ class Loop:
     def __init__(
         self,
         model: nn.Module,
-        objective: ObjectiveAt,
+        objective_at: ObjectiveAt,
         optimizer: torch.optim.Optimizer,
         order: Order,
         *,
@@ -208,7 +208,7 @@ class Loop:
         splitting: Splitting | None = None,
     ) -> None:
         self.model = model
-        self.objective_at = objective
+        self.objective_at = objective_at
         self.optimizer = optimizer
         self.order = order
         self.symbols = symbols

@@ -202,6 +202,7 @@ class Run:
         for line in put_start(self.model, start, self.choice):
             self.tracker.say(line)
         target = self.data.tokenizers.target
+        judge = Likelihood(self.training.label_smoothing)  # whatever the model is trained with
         rehearsed = make_objective(self.training, self.choice, target, rehearsed=True)
         order = Order.of(self.data.train, self.config.data, self.training.seed)
         self.tracker.say(f"batches: {order.batches_an_epoch:,} an epoch, {order.padding:.1%} padding")
@@ -223,6 +224,7 @@ class Run:
             total_updates=work_of(self.training, self.total_steps),
             processes=self.group.size,
             valid=self.data.valid.statistics if self.data.valid else None,
+            judge=judge,
             autocast=autocast,
             quick=True,
         )
@@ -251,7 +253,6 @@ class Run:
             logs=(self.directory.metrics, self.directory.timing),
         )
         translator = Translator(self.model, self.data.tokenizers, decoding, self.device)
-        judge = Likelihood(self.training.label_smoothing)  # whatever the model is trained with
         self.selection = Selection(
             self.directory, self.config, self.choice, translator, judge, self.data.valid, self.tracker
         )

@@ -32,6 +32,8 @@ def make_objective(
 def objective_at(training: TrainingConfig, choice: Choice, target: Tokenizer) -> ObjectiveAt:
     """What the settings ask for, update by update: consistency may come later."""
     last = make_objective(training, choice, target)
+    if not training.consistency_after:
+        return lambda _: last
     first = make_objective(training.model_copy(update={"consistency": 0.0}), choice, target)
     return lambda step: first if step <= training.consistency_after else last
 

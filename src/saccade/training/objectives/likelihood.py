@@ -57,7 +57,7 @@ class Likelihood:
 
 def twice(batch: Batch) -> Batch:
     """All examples, and then all of them again."""
-    rows = torch.arange(len(batch.indices), device=batch.target.device)
+    rows = torch.arange(batch.target.size(0), device=batch.target.device)
     return batch.take(torch.cat([rows, rows]))
 
 
@@ -147,6 +147,8 @@ def chunks(targets: Tensor, count: int, *, paired: bool) -> Iterator[slice | Ten
         yield from (slice(done, done + count) for done in range(0, len(targets), count))
         return
     half = len(targets) // 2
+    if len(targets) != 2 * half:
+        raise ValueError(f"{len(targets)} rows are no pairs")
     for done in range(0, half, max(1, count // 2)):
         firsts = torch.arange(done, min(half, done + max(1, count // 2)), device=targets.device)
         yield torch.cat([firsts, half + firsts])
@@ -171,35 +173,46 @@ def losses_and_slope(scores: Tensor, targets: Tensor, smoothing: float, slope: b
         tensors = scores.data_ptr(), targets.data_ptr()
         kernel("cross_entropy", *scores.shape, *tensors, smoothing, slope, of_target.data_ptr(), of_all.data_ptr())
         return of_target, of_all, scores
-    target = targets[:, None]
     logs = scores.float().log_softmax(-1)
-    of_target, of_all = -logs.gather(1, target).squeeze(1), -logs.mean(-1)
+    of_target, of_all = of_logs(logs, targets)
     if slope:
-        logs.exp_().sub_(smoothing / logs.size(-1))
-        logs.scatter_add_(1, target, logs.new_full(target.shape, smoothing - 1))
+        slope_of_(logs.exp_(), targets, smoothing)
     return of_target, of_all, logs.to(scores.dtype)
+
+
+def of_logs(logs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """For each row of log-probabilities (n, V): -log p of its target, and the mean of -log p of all."""
+    return -logs.gather(1, targets[:, None]).squeeze(1), -logs.mean(-1)
+
+
+def slope_of_(probabilities: Tensor, targets: Tensor, smoothing: float) -> None:
+    """The gradient in the place of the probabilities (n, V)."""
+    own = targets[:, None]
+    probabilities.sub_(smoothing / probabilities.size(-1))
+    probabilities.scatter_add_(1, own, probabilities.new_full(own.shape, smoothing - 1))
 
 
 def paired_losses_and_slope(
     scores: Tensor, targets: Tensor, smoothing: float, consistency: float, slope: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same of n pairs, rows i and n + i of the logits (2n, V), and their divergence (n,), which counts so much."""
+    pairs, width = len(targets) // 2, scores.size(1)
     if usable(scores):
-        pairs, width = len(targets) // 2, scores.size(1)
         of_target, of_all, apart = scores.new_empty(2 * pairs), scores.new_empty(2 * pairs), scores.new_empty(pairs)
         made = of_target.data_ptr(), of_all.data_ptr(), apart.data_ptr()
         tensors = scores.data_ptr(), targets.data_ptr()
         kernel("paired_cross_entropy", pairs, width, *tensors, smoothing, consistency, slope, *made)
         return of_target, of_all, scores, apart
-    p, q = scores.float().log_softmax(-1).chunk(2)
-    away = p - q
-    there, back = (p.exp() * away).sum(-1, keepdim=True), -(q.exp() * away).sum(-1, keepdim=True)
-    of_target, of_all, slopes = losses_and_slope(scores, targets, smoothing, slope)
+    logs = scores.float().log_softmax(-1)
+    of_target, of_all = of_logs(logs, targets)
+    away = logs - logs.roll(pairs, 0)  # log p - log q, and log q - log p
+    slopes = logs.exp()
+    apart = (slopes * away).sum(-1, keepdim=True)  # KL(p, q), and KL(q, p)
     if slope:
-        gap = p.exp() - q.exp()
-        of_both = torch.cat([p.exp() * (away - there) + gap, q.exp() * (-away - back) - gap])
-        slopes = slopes + (consistency / 2 * of_both).to(slopes.dtype)
-    return of_target, of_all, slopes, (there + back).squeeze(1) / 2
+        of_both = slopes * (away - apart) + slopes - slopes.roll(pairs, 0)
+        slope_of_(slopes, targets, smoothing)
+        slopes.add_(of_both, alpha=consistency / 2)
+    return of_target, of_all, slopes.to(scores.dtype), (apart[:pairs] + apart[pairs:]).squeeze(1) / 2
 
 
 def divergences(scores: Tensor) -> Tensor:
@@ -209,6 +222,5 @@ def divergences(scores: Tensor) -> Tensor:
 
 
 def losses(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """For each row of logits (n, V): -log p of its target, and the mean of -log p of all."""
-    logs = scores.log_softmax(-1, dtype=torch.float32)
-    return -logs.gather(1, targets[:, None]).squeeze(1), -logs.mean(-1)
+    """The same of logits (n, V), with a gradient of the library's own."""
+    return of_logs(scores.log_softmax(-1, dtype=torch.float32), targets)
