@@ -16,7 +16,7 @@ from saccade.training.validation import Sample, Validation
 
 def update(step: int, loss: float) -> Update:
     return Update(
-        step, loss, {"nll": loss / 2}, gradient_norm=1.0, learning_rate=1e-3, source_tokens=90, target_tokens=100
+        step, loss, {"nll": loss / 2}, gradient_norm=1.0, learning_rate=1e-3, source_tokens=90, target_tokens=100, passes=1
     )
 
 
