@@ -15,9 +15,8 @@ from saccade.training.validation import Sample, Validation
 
 
 def update(step: int, loss: float) -> Update:
-    return Update(
-        step, loss, {"nll": loss / 2}, gradient_norm=1.0, learning_rate=1e-3, source_tokens=90, target_tokens=100, passes=1
-    )
+    figures = {"gradient_norm": 1.0, "learning_rate": 1e-3, "source_tokens": 90, "target_tokens": 100, "passes": 1}
+    return Update(step, loss, {"nll": loss / 2}, **figures)
 
 
 def validation(score: float) -> Validation:
