@@ -11,16 +11,28 @@ NAMES = {"saccade": "Saccade", "joeynmt": "Joey NMT", "eole": "eole"}
 COLOURS = {"saccade": "#1b6ca8", "joeynmt": "#c8743a", "eole": "#5a8f3c"}
 
 
+def newest_runs(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[float, float]]:
+    """BLEU by minutes of each system's last run: its minutes rise, and it has one date, one machine and one commit."""
+    lines: dict[str, dict[float, float]] = {}
+    last: dict[str, tuple[Any, float]] = {}
+    for point in points:
+        system, minutes, run = point["system"], point["minutes"], (point["date"], point["machine"])
+        before = last.get(system)
+        if before is None or before[0] != run or before[1] >= minutes:
+            lines[system] = {}
+        lines[system][minutes] = point["bleu"]
+        last[system] = run, minutes
+    return lines
+
+
 def draw_quality(points: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """BLEU over minutes, a line for each system; of several points at one minute the newest counts."""
+    """BLEU over minutes, a line for each system: its newest run."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    lines: dict[str, dict[float, float]] = {}
-    for point in points:
-        lines.setdefault(point["system"], {})[round(point["minutes"])] = point["bleu"]
+    lines = newest_runs(points)
     figure, panel = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     for system, line in lines.items():
         minutes = sorted(line)

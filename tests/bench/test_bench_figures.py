@@ -6,7 +6,7 @@ import json
 
 import pytest
 from bench.picture import draw
-from bench.quality_picture import draw_quality
+from bench.quality_picture import draw_quality, newest_runs
 from bench.run import choices, merge
 from bench.series import Contest, Contestant, Series, Turn, take_turns
 from bench.spread import Spread, ratios
@@ -85,6 +85,17 @@ def test_turns_are_taken_in_turn_and_a_failure_is_kept():
     assert contest.limits["c"] == [{"flops": 2.5}, {"flops": 4.5}, {"flops": 6.5}]
 
 
+def point(system, minutes, bleu, date="2026-01-01"):
+    return {"system": system, "minutes": minutes, "bleu": bleu, "date": date, "machine": {"commit": "a"}}
+
+
+def test_the_curve_of_quality_is_that_of_the_newest_run():
+    points = [point("a", 10.0, 1.0), point("b", 30.0, 5.0), point("a", 30.0, 2.0), point("a", 9.0, 3.0)]
+    assert newest_runs(points) == {"a": {9.0: 3.0}, "b": {30.0: 5.0}}
+    points += [point("a", 30.0, 4.0), point("b", 60.0, 6.0, "2026-01-02")]
+    assert newest_runs(points) == {"a": {9.0: 3.0, 30.0: 4.0}, "b": {60.0: 6.0}}
+
+
 def test_a_late_value_stands_in_its_own_round():
     turns = iter([Turn({}), Turn({"speed": 5.0})])
     contest = take_turns(Contest("x", [Series("speed", "s", "u")]), [Contestant("a", lambda: next(turns))], 2)
@@ -143,10 +154,6 @@ def test_an_unknown_choice_is_refused():
 
 
 def test_the_curve_of_quality(tmp_path):
-    points = [
-        {"system": "saccade", "minutes": 9.9, "bleu": 34.3},
-        {"system": "saccade", "minutes": 29.8, "bleu": 39.4},
-        {"system": "eole", "minutes": 30.0, "bleu": 20.0},
-    ]
+    points = [point("saccade", 9.9, 34.3), point("saccade", 29.8, 39.4), point("eole", 30.0, 20.0)]
     draw_quality(points, tmp_path / "quality.png")
     assert (tmp_path / "quality.png").read_bytes().startswith(b"\x89PNG")
