@@ -6,7 +6,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from saccade.interface import select
-from saccade.layers.convolution import Convolution, Projection
+from saccade.layers.convolution import Convolution, Projection, neighbours
+from saccade.layers.masks import padding_mask
 
 SETTINGS = [
     {"kernel": 3},
@@ -52,6 +53,15 @@ def slow(layer, x):
 def test_it_is_the_sum_over_its_taps(settings):
     layer, x = make(settings), torch.randn(2, 9, 4)
     assert_close(layer(x), slow(layer, x))
+
+
+@pytest.mark.parametrize("settings", [one for one in SETTINGS if not one.get("causal")], ids=str)
+def test_places_without_padding_are_those_of_padded_zeros(settings):
+    layer, x, mask = make(settings), torch.randn(4, 9, 4), padding_mask(torch.tensor([9, 1, 4, 6]))
+    whole = layer(x.masked_fill(~mask[:, :, None], 0.0))
+    under = neighbours(mask, layer.kernel, layer.dilation)
+    assert under.shape == (20, layer.kernel)
+    assert_close(layer.projection(layer.gather_rows(x[mask], under)), whole[mask])
 
 
 @pytest.mark.parametrize(("kernel", "dilation", "causal"), [(3, 1, False), (5, 3, False), (3, 2, True)])

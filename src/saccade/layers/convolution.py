@@ -93,6 +93,13 @@ class Convolution(nn.Module):
         padded = F.pad(x, (0, 0, before, self.reach - before))  # (B, T + reach, inputs)
         return self.combine([padded[:, i * self.dilation :][:, : x.size(1)] for i in range(self.kernel)])
 
+    def gather_rows(self, x: Tensor, under: Tensor) -> Tensor:
+        """What the projection reads of places without padding, x (R, inputs), with their `neighbours` (R, kernel)."""
+        row = F.pad(x, (0, 0, 0, 1))  # the last is what lies outside: zeros
+        if self.depthwise is None:
+            return row.index_select(0, under.flatten()).view(len(x), -1)
+        return self.combine([row.index_select(0, places) for places in under.unbind(1)])
+
     def step(self, x: Tensor, recent: Recent) -> tuple[Tensor, Recent]:
         """One more place of a causal convolution, x (B, inputs): the newest input takes the place of the oldest."""
         read, recent = self.gather_step(x, recent)
@@ -117,3 +124,15 @@ class Convolution(nn.Module):
         for tap, own in zip(taps[1:], self.depthwise[1:], strict=True):
             total = torch.addcmul(total, tap, own)
         return total
+
+
+def neighbours(mask: Tensor, kernel: int, dilation: int) -> Tensor:
+    """The real places of mask (B, S), one after another, that are under the taps of each of them: (R, kernel).
+
+    The convolution looks both ways; where it looks beyond the sentence there is R, one more than the last.
+    """
+    count, reach = int(mask.sum()), (kernel - 1) * dilation
+    number = torch.full(mask.shape, count, device=mask.device)
+    number[mask] = torch.arange(count, device=mask.device)
+    padded = F.pad(number, (reach // 2, reach - reach // 2), value=count)
+    return torch.stack([padded[:, tap * dilation :][:, : mask.size(1)][mask] for tap in range(kernel)], 1)

@@ -23,8 +23,9 @@ from torch.nn import functional as F
 
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Shared, Source, Step, VocabularySizes
+from saccade.kernels import for_inference
 from saccade.layers.attention import apart, side_by_side
-from saccade.layers.convolution import Convolution, Projection, Recent
+from saccade.layers.convolution import Convolution, Projection, Recent, neighbours
 from saccade.layers.dropout import dropout
 from saccade.layers.gates import gated, gated_residual
 from saccade.layers.looking import look
@@ -147,6 +148,12 @@ class EncoderLayer(nn.Module):
         projection = self.convolution.projection
         return gated_residual(self.convolution.gather(read), projection.weight(), projection.bias, x, HALF)
 
+    def rows(self, x: Tensor, mask: Tensor) -> Tensor:
+        """The same of the real places alone, x (R, D), of a mask (B, S); in evaluation."""
+        convolution, projection = self.convolution, self.convolution.projection
+        read = convolution.gather_rows(x, neighbours(mask, convolution.kernel, convolution.dilation))
+        return gated_residual(read, projection.weight(), projection.bias, x, HALF)
+
 
 class DecoderLayer(nn.Module):
     """Dropout, causal convolution, gated linear unit, attention, in a residual (sections 3.2 and 3.3)."""
@@ -227,15 +234,32 @@ class ConvS2S(nn.Module):
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the states are z, the summary is z + e, both (B, S, E)."""
         assert isinstance(source.values, Tensor)
-        hidden = ~source.mask[:, :, None]  # (B, S, 1)
         embedded = self.source_embedding(source.values)  # e (B, S, E)
-        x = self.source_width(embedded)  # (B, S, D)
-        for layer in self.encoder:
-            x = layer(x, hidden)
-        states = self.memory_width(x)  # z (B, S, E)
+        states = self.encode_rows(embedded, source.mask) if self.packs(embedded) else self.encode_all(embedded, source)
         if states.requires_grad and self.gradient != 1.0:  # of the encoder's layers, not of the e in z + e
             states.register_hook(partial(torch.mul, other=self.gradient))
         return Memory(states, source.mask, summary=(states + embedded) * HALF)
+
+    def encode_all(self, embedded: Tensor, source: Source) -> Tensor:
+        """e (B, S, E) to z (B, S, E)."""
+        hidden = ~source.mask[:, :, None]  # (B, S, 1)
+        x = self.source_width(embedded)  # (B, S, D)
+        for layer in self.encoder:
+            x = layer(x, hidden)
+        return self.memory_width(x)  # type: ignore[no-any-return]
+
+    def encode_rows(self, embedded: Tensor, mask: Tensor) -> Tensor:
+        """The same, with nothing computed for padding, where z is 0."""
+        x = self.source_width(embedded[mask])  # (R, D)
+        for layer in self.encoder:
+            x = layer.rows(x, mask)
+        states = embedded.new_zeros(embedded.shape)
+        states[mask] = self.memory_width(x)
+        return states
+
+    def packs(self, x: Tensor) -> bool:
+        """Whether sources are encoded without their padding."""
+        return not self.training and for_inference(x)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T): the target shifted right by one."""
