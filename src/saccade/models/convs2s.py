@@ -235,14 +235,15 @@ class ConvS2S(nn.Module):
         """source.values (B, S) ids; the states are z, the summary is z + e, both (B, S, E)."""
         assert isinstance(source.values, Tensor)
         embedded = self.source_embedding(source.values)  # e (B, S, E)
-        states = self.encode_rows(embedded, source.mask) if self.packs(embedded) else self.encode_all(embedded, source)
+        encode = self.encode_rows if self.packs(embedded) else self.encode_all
+        states = encode(embedded, source.mask)  # z (B, S, E)
         if states.requires_grad and self.gradient != 1.0:  # of the encoder's layers, not of the e in z + e
-            states.register_hook(partial(torch.mul, other=self.gradient))
+            states.register_hook(partial(torch.mul, other=self.gradient))  # type: ignore[no-untyped-call]
         return Memory(states, source.mask, summary=(states + embedded) * HALF)
 
-    def encode_all(self, embedded: Tensor, source: Source) -> Tensor:
+    def encode_all(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """e (B, S, E) to z (B, S, E)."""
-        hidden = ~source.mask[:, :, None]  # (B, S, 1)
+        hidden = ~mask[:, :, None]  # (B, S, 1)
         x = self.source_width(embedded)  # (B, S, D)
         for layer in self.encoder:
             x = layer(x, hidden)
@@ -251,7 +252,7 @@ class ConvS2S(nn.Module):
     def encode_rows(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """The same, with nothing computed for padding, where z is 0."""
         x = self.source_width(embedded[mask])  # (R, D)
-        for layer in self.encoder:
+        for layer in cast("list[EncoderLayer]", self.encoder):
             x = layer.rows(x, mask)
         states = embedded.new_zeros(embedded.shape)
         states[mask] = self.memory_width(x)
