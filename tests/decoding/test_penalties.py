@@ -32,3 +32,10 @@ def test_coverage_penalty_by_hand():
 def test_a_position_never_seen_costs_much_but_not_everything():
     penalty = coverage_penalty(torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool), beta=1.0)
     assert -200 < penalty.item() < -100
+
+
+@pytest.mark.parametrize("kind", ["gnmt", "plain"])
+def test_no_alpha_makes_the_impossible_anything_but_impossible(kind):
+    penalty = length_penalty(torch.tensor([1, 40]), kind, 1e6)
+    assert penalty.isfinite().all()
+    assert (torch.tensor([-torch.inf, -torch.inf]) / penalty == -torch.inf).all()

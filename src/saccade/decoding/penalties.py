@@ -12,13 +12,16 @@ from saccade.decoding.config import LengthPenalty
 
 
 def length_penalty(length: Tensor, kind: LengthPenalty, alpha: float) -> Tensor:
-    """The lp(Y) that divides a log-probability; `length` counts every scored symbol, the end too."""
-    length = length.to(torch.float32)
+    """The lp(Y) that divides a log-probability; `length` counts every scored symbol, the end too.
+
+    It stays finite for any alpha: an infinite one would make NaN of what is impossible.
+    """
+    length, most = length.to(torch.float32), torch.finfo(torch.float32).max
     match kind:
         case "gnmt":
-            return ((5 + length) / 6) ** alpha
+            return (((5 + length) / 6) ** alpha).clamp(max=most)
         case "plain":
-            return length**alpha
+            return (length**alpha).clamp(max=most)
         case "none":
             return torch.ones_like(length)
 
