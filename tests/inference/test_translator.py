@@ -14,7 +14,6 @@ from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.inference import translator as module
-from saccade.inference.batching import length_batches
 from saccade.inference.translator import Translator
 
 TEXTS = ["ab cd", "", "ef", "ab ab cd ef gh", "gh", "cd ef ab", "  ", "ef gh"]
@@ -47,6 +46,8 @@ def test_batch_size_and_windows_have_no_influence(translator, monkeypatch, chang
 def test_batches_side_by_side_give_what_one_after_another_give(translator, monkeypatch, changes):
     expected = [line.text for line in translator.translate_window(TEXTS, translator.settings(changes))]
     monkeypatch.setattr("saccade.side_by_side.LEAST", 7)
+    monkeypatch.setattr("saccade.inference.engine.LEAST_SHARE", 7)
+    monkeypatch.setattr("saccade.inference.engine.WITHOUT_BEAM", 1)
     torch.set_num_threads(2)
     both = threading.Barrier(2, timeout=60)  # passed only by two threads at once
     encode, rows = translator.model.encode, []
@@ -129,10 +130,3 @@ def test_a_given_target_is_explained(translator):
     assert len(found.target_pieces) == 6
     with pytest.raises(SaccadeError, match="empty"):
         translator.explain("  ")
-
-
-def test_length_batches_keep_every_row_once_and_fit():
-    lengths = [3, 0, 9, 4, 4, 1, 20]
-    batches = list(length_batches(lengths, 12))
-    assert sorted(row for batch in batches for row in batch) == [0, 2, 3, 4, 5, 6]
-    assert all(len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= 12 for batch in batches)

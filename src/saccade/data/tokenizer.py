@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
@@ -125,12 +126,16 @@ class Tokenizer:
         kept = [int(token) for token in ids if int(token) not in self._controls]
         return str(self._backend.decode(kept, skip_special_tokens=False))
 
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """What every id stands for."""
+        return tuple(str(self._backend.id_to_token(token)) for token in range(self.size))
+
     def piece(self, token: int) -> str:
         """What one id stands for, as the vocabulary spells it."""
-        piece = self._backend.id_to_token(int(token))
-        if piece is None:
+        if not 0 <= token < len(self.vocabulary):
             raise IndexError(f"id {token} is not in a vocabulary of {self.size}")
-        return str(piece)
+        return self.vocabulary[token]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """What each id stands for."""

@@ -52,7 +52,7 @@ class DecodingConfig(Config):
     replace_unknown: ReplaceUnknown = "none"
     """Write for an unknown word the source word looked at, or its entry in a lexicon; the search may then write one."""
     batch_tokens: int = Field(default=8192, ge=1)
-    """How many input tokens, padding counted, to search at once; the search itself takes the batch that it is given."""
+    """How many input tokens, padding counted, to search at once with a beam; without one three times as many."""
 
     @model_validator(mode="after")
     def check_combinations(self) -> Self:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from saccade.data.tokenizer import Tokenizer
 from saccade.interface import Source
@@ -30,21 +31,45 @@ def source_from(readings: Sequence[Reading], tokenizers: Sequence[Tokenizer], de
 
 def padded_source(sequences: Sequence[Sequence[int]], symbols: Symbols, device: torch.device) -> Source:
     """Id sequences, each ended by the end symbol, as one padded source."""
-    rows = [torch.tensor([*ids, symbols.end]) for ids in sequences]
-    values = pad_sequence(rows, batch_first=True, padding_value=symbols.pad).to(device)
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    mask: Tensor = torch.arange(values.size(1), device=device) < lengths[:, None]
-    return Source(values, mask)
+    lengths = torch.tensor([len(ids) + 1 for ids in sequences])
+    mask: Tensor = torch.arange(int(lengths.max())) < lengths[:, None]
+    values = torch.full(mask.shape, symbols.pad)
+    values[mask] = torch.tensor([token for ids in sequences for token in (*ids, symbols.end)])
+    return Source(values.to(device), mask.to(device))
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Rows of like length together, longest first, so that what does not fit fails at once; empty rows are left out."""
-    order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row])
-    batch: list[int] = []
-    for row in order:
-        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
+    order = by_length(lengths)
+    first = 0
+    while first < len(order):
+        last = first + max(1, batch_tokens // lengths[order[first]])
+        yield order[first:last]
+        first = last
+
+
+def even_batches(lengths: Sequence[int], batch_tokens: int, workers: int) -> list[list[int]]:
+    """The same for workers side by side: as many batches for each, and as many real tokens in each, as can be.
+
+    Full batches with a small one at the end would leave workers without work at the end.
+    """
+    order = by_length(lengths)
+    done = [0, *accumulate(lengths[row] + 1 for row in order)]  # real tokens, with the end of each
+
+    def cuts(most: int) -> list[int]:
+        """Where batches begin, if none of several rows has more than so many real tokens."""
+        found, first = [0], 0
+        while first < len(order):
+            last = min(first + batch_tokens // lengths[order[first]], bisect_right(done, done[first] + most) - 1)
+            first = max(first + 1, last)
+            found.append(first)
+        return found
+
+    batches = -(-(len(cuts(done[-1])) - 1) // workers) * workers
+    most = bisect_left(range(done[-1]), True, key=lambda most: len(cuts(most)) - 1 <= batches)
+    return [order[first:last] for first, last in pairwise(cuts(most))]
+
+
+def by_length(lengths: Sequence[int]) -> list[int]:
+    """The rows that are not empty, longest first."""
+    return sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row])

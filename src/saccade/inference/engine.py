@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,7 @@ from saccade.data.tokenizer import Tokenizer
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import search
-from saccade.inference.batching import Reading, length_batches, longest, source_from
+from saccade.inference.batching import Reading, even_batches, longest, source_from
 from saccade.interface import Translates
 from saccade.side_by_side import side_by_side, workers_for
 from saccade.symbols import Symbols
@@ -23,6 +22,7 @@ EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["float32", "int8"]
 
 LEAST_SHARE = 256  # tokens that are worth a batch of their own
+WITHOUT_BEAM = 3  # times as many tokens at once: one hypothesis a sentence takes little room
 
 Found = Iterator[tuple[int, list[Hypothesis]]]
 """The place of a source and its hypotheses, best first, in any order and as they come; empty sources do not."""
@@ -90,7 +90,8 @@ class TorchEngine:
 
     def decode(self, work: Work) -> Found:
         """All sources, in batches of like length, several side by side on a CPU."""
-        model, batch_tokens = self.model(), work.settings.batch_tokens
+        model, single = self.model(), work.settings.beam == 1 and not work.settings.sample
+        batch_tokens = work.settings.batch_tokens * (WITHOUT_BEAM if single else 1)
 
         def decode_batch(rows: list[int]) -> list[list[Hypothesis]]:
             part = work.part(rows)
@@ -102,7 +103,7 @@ class TorchEngine:
 
         lengths = [longest(source) for source in work.sources]
         workers = workers_for(batch_tokens, self.device)
-        share = max(LEAST_SHARE, math.ceil(sum(lengths) / workers))  # for each, if there is less than fills a batch
-        batches = list(length_batches(lengths, min(batch_tokens // workers, share)))
+        workers = max(1, min(workers, sum(lengths) // LEAST_SHARE))
+        batches = even_batches(lengths, batch_tokens // workers, workers)
         for rows, several in zip(batches, side_by_side(decode_batch, batches, workers), strict=True):
             yield from zip(rows, several, strict=True)

@@ -24,6 +24,9 @@ from saccade.layers.products import product
 Recent = tuple[Tensor, ...]
 """The last `reach` inputs of a convolution, each (B, inputs), the oldest first: a ring; no step copies any of them."""
 
+Pending = tuple[Tensor, ...]
+"""What the inputs so far add to the next `reach` outputs, each (B, outputs), the nearest first."""
+
 
 class Projection(nn.Module):
     """W x + b, with a normalised weight if asked: W = scale · direction / |direction|, each row by itself.
@@ -109,6 +112,27 @@ class Convolution(nn.Module):
         """What the projection reads in a step."""
         window = (*recent, x)  # reach + 1 of them
         return self.combine(list(window[:: self.dilation])), window[1:]
+
+    def responses(self, weight: Tensor) -> Tensor:
+        """The projection's weight as a map (kernel·outputs, inputs) from one input to what it adds to the outputs that
+        read it: to the last of them first, where it is under the first tap.
+        """
+        if self.depthwise is None:
+            return weight.view(len(weight), self.kernel, -1).transpose(0, 1).flatten(0, 1)
+        return (self.depthwise[:, None] * weight).flatten(0, 1)
+
+    def add_step(self, response: Tensor, pending: Pending) -> tuple[Tensor, Pending]:
+        """`step` seen from the input: its response (B, kernel·outputs) to the output (B, outputs) without a bias."""
+        sums: list[Tensor | None] = [*pending, None]
+        for number, added in enumerate(reversed(response.chunk(self.kernel, 1))):
+            before = sums[number * self.dilation]
+            sums[number * self.dilation] = added if before is None else before + added
+        now, *later = (total for total in sums if total is not None)
+        return now, tuple(later)
+
+    def nothing_pending(self, like: Tensor) -> Pending:
+        """What is pending before the first place, zeros, for a batch like `like` (B, …)."""
+        return (self.projection.direction.new_zeros(like.size(0), self.projection.direction.size(0)),) * self.reach
 
     def empty(self, like: Tensor) -> Recent:
         """The inputs before the first place, zeros, for a batch like `like` (B, …)."""

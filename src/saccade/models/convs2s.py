@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Shared, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, Product, Shared, Source, Step, VocabularySizes
 from saccade.kernels import for_inference
 from saccade.layers.attention import apart, side_by_side
-from saccade.layers.convolution import Convolution, Projection, Recent, neighbours
+from saccade.layers.convolution import Convolution, Pending, Projection, Recent, neighbours
 from saccade.layers.dropout import dropout
-from saccade.layers.gates import gated, gated_residual
+from saccade.layers.gates import gate, gate_residual, gated, gated_residual
 from saccade.layers.looking import look
 from saccade.layers.products import product
 from saccade.models.family import Costs, Family, ModelConfig
@@ -96,6 +96,7 @@ class Weights(NamedTuple):
     """Those that a step needs: to normalise them anew at every step would take a tenth of the time."""
 
     target_width: Tensor  # (D, E)
+    responses: Tensor  # (kernel·2D, D) of the first layer's convolution
     layers: tuple[LayerWeights, ...]
     output_width: Tensor  # (E, D)
 
@@ -104,9 +105,9 @@ class ConvS2SState(NamedTuple):
     """What the decoder keeps between steps."""
 
     place: int
-    inputs: tuple[Recent, ...]  # of each layer's convolution, the last (kernel - 1)·dilation: (N, D) each
+    first: Pending  # of the first layer's convolution, for the next (kernel - 1)·dilation places: (N, 2D) each
+    inputs: tuple[Recent, ...]  # of every other layer's convolution, the last (kernel - 1)·dilation: (N, D) each
     weights: Shared[Weights]
-    roots: OfMemory[Tensor]  # (B, 1, 1)
 
 
 class Embedded(nn.Module):
@@ -154,6 +155,21 @@ class EncoderLayer(nn.Module):
         read = convolution.gather_rows(x, neighbours(mask, convolution.kernel, convolution.dilation))
         return gated_residual(read, projection.weight(), projection.bias, x, HALF)
 
+    def rows_of_sums(self, vectors: Tensor, summands: Tensor, mask: Tensor) -> Tensor:
+        """The same where x is a sum of some of the vectors (V, D), with their numbers in summands (R, P).
+
+        There are fewer vectors than places, so the convolution works on those, and its outputs are added up.
+        """
+        convolution, projection = self.convolution, self.convolution.projection
+        vectors = F.pad(vectors, (0, 0, 0, 1))  # the last is what lies outside: zeros
+        responses = product(vectors, convolution.responses(projection.weight()))  # (V + 1, kernel·2D)
+        under = neighbours(mask, convolution.kernel, convolution.dilation)  # (R, kernel)
+        numbers = F.pad(summands, (0, 0, 0, 1), value=len(vectors) - 1)[under]  # (R, kernel, P)
+        taps = torch.arange(convolution.kernel, device=mask.device)[:, None]
+        numbers = (numbers * convolution.kernel + taps).flatten(1)
+        both = F.embedding_bag(numbers, responses.view(-1, len(projection.bias)), mode="sum")  # (R, 2D)
+        return gate_residual(both, projection.bias, F.embedding_bag(summands, vectors, mode="sum"), HALF)
+
 
 class DecoderLayer(nn.Module):
     """Dropout, causal convolution, gated linear unit, attention, in a residual (sections 3.2 and 3.3)."""
@@ -165,22 +181,28 @@ class DecoderLayer(nn.Module):
         self.query = projection(config, config.width, config.embedding)
         self.context = projection(config, config.embedding, config.width)
 
-    def forward(self, x: Tensor, embedded: Tensor, memory: Memory, roots: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """All places at once: x (B, T, D), embedded (B, T, E); to the same and weights (B, 1, T, S)."""
         projection = self.convolution.projection
         read = self.convolution.gather(dropout(x, self.probability, self.training))
         state = gated(read, projection.weight(), projection.bias)  # h (B, T, D)
-        return self.look(state, x, embedded, memory, roots)
+        return self.look(state, x, embedded, memory)
 
     def step(
-        self, x: Tensor, embedded: Tensor, inputs: Recent, memory: Memory, roots: Tensor, own: LayerWeights
+        self, x: Tensor, embedded: Tensor, inputs: Recent, memory: Memory, own: LayerWeights
     ) -> tuple[Tensor, Tensor, Recent]:
         """One more place of N hypotheses: x (N, D), embedded (N, E); to x, weights (N, 1, 1, S) and the new inputs."""
         read, inputs = self.convolution.gather_step(x, inputs)
         state = gated(read, own.convolution, self.convolution.projection.bias)  # h (N, D)
+        return *self.look_once(state, x, embedded, memory, own), inputs
+
+    def look_once(
+        self, state: Tensor, x: Tensor, embedded: Tensor, memory: Memory, own: LayerWeights
+    ) -> tuple[Tensor, Tensor]:
+        """`look` from one place of N hypotheses, all (N, ·)."""
         state, x, embedded = (side_by_side(part, len(memory.mask)) for part in (state, x, embedded))  # (B, W, ·)
-        x, weights = self.look(state, x, embedded, memory, roots, own)
-        return x.flatten(0, 1), apart(weights), inputs
+        x, weights = self.look(state, x, embedded, memory, own)
+        return x.flatten(0, 1), apart(weights)
 
     def weights(self) -> LayerWeights:
         """All of them, normalised."""
@@ -192,18 +214,14 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         embedded: Tensor,
         memory: Memory,
-        roots: Tensor,
         own: LayerWeights | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attend from every place (B, T), which sees all of the source: keys z_j, values z_j + e_j (eqs. 1 and 2).
-
-        The context is multiplied by m·sqrt(1/m), the `roots`: a mean of m vectors has an m-th of their variance
-        (section 3.4).
-        """
-        query = (self.query(state, own and own.query) + embedded) * HALF  # d = W h + b + g (B, T, E)
+        """Attend from every place (B, T), which sees all of the source (eqs. 1 and 2)."""
+        query = self.query(state, own and own.query) + embedded  # d = W h + b + g (B, T, E)
         found = look(query, memory.states, memory.summary, memory.mask)
-        context = self.context(found.context * roots.to(query.dtype), own and own.context)  # c (B, T, D)
-        return ((state + context) * HALF + x) * HALF, found.weights[:, None]
+        context = self.context(found.context, own and own.context)  # c (B, T, D)
+        x = torch.add(state + context, x, alpha=1 / HALF) * HALF**2  # ((h + c) · HALF + x) · HALF
+        return x, found.weights[:, None]
 
 
 class ConvS2S(nn.Module):
@@ -232,14 +250,21 @@ class ConvS2S(nn.Module):
         nn.init.zeros_(self.output_bias)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the states are z, the summary is z + e, both (B, S, E)."""
+        """source.values (B, S) ids; the states are the keys z, the summary has the values z + e, both (B, S, E).
+
+        What the decoder would do at every look is done here once: keys have the factor of the queries, d · HALF; values
+        are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
+        """
         assert isinstance(source.values, Tensor)
         embedded = self.source_embedding(source.values)  # e (B, S, E)
-        encode = self.encode_rows if self.packs(embedded) else self.encode_all
-        states = encode(embedded, source.mask)  # z (B, S, E)
+        if self.packs(embedded):
+            states = self.encode_rows(source.values[source.mask], source.mask)  # z (B, S, E)
+        else:
+            states = self.encode_all(embedded, source.mask)
         if states.requires_grad and self.gradient != 1.0:  # of the encoder's layers, not of the e in z + e
             states.register_hook(partial(torch.mul, other=self.gradient))  # type: ignore[no-untyped-call]
-        return Memory(states, source.mask, summary=(states + embedded) * HALF)
+        values = (states + embedded) * (HALF * roots(source.mask)).to(states.dtype)
+        return Memory(states * HALF, source.mask, summary=values)
 
     def encode_all(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """e (B, S, E) to z (B, S, E)."""
@@ -249,14 +274,28 @@ class ConvS2S(nn.Module):
             x = layer(x, hidden)
         return self.memory_width(x)  # type: ignore[no-any-return]
 
-    def encode_rows(self, embedded: Tensor, mask: Tensor) -> Tensor:
-        """The same, with nothing computed for padding, where z is 0."""
-        x = self.source_width(embedded[mask])  # (R, D)
-        for layer in cast("list[EncoderLayer]", self.encoder):
+    def encode_rows(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """The same from the real tokens (R,) alone, with nothing computed for padding, where z is 0."""
+        first, *others = cast("list[EncoderLayer]", self.encoder)
+        x = first.rows_of_sums(*self.summands(tokens, mask), mask)  # (R, D)
+        for layer in others:
             x = layer.rows(x, mask)
-        states = embedded.new_zeros(embedded.shape)
+        states = x.new_zeros(*mask.shape, self.memory_width.bias.numel())
         states[mask] = self.memory_width(x)
         return states
+
+    def summands(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What the first layer reads of the real places is a vector of the token and one of the place, each of which is
+        there again and again: the distinct ones (V, D), and the two of every place, (R, 2), or one without positions.
+        """
+        embedding = self.source_embedding
+        distinct, which = torch.unique(tokens, return_inverse=True)
+        vectors = self.source_width(F.embedding(distinct, embedding.table))  # the bias goes along with the token
+        if embedding.places is None:
+            return vectors, which[:, None]
+        places = product(embedding.places[: mask.size(1)], self.source_width.weight())
+        number = torch.arange(mask.size(1), device=mask.device).expand(mask.shape)[mask]
+        return torch.cat([vectors, places]), torch.stack([which, number + len(vectors)], 1)
 
     def packs(self, x: Tensor) -> bool:
         """Whether sources are encoded without their padding."""
@@ -266,33 +305,39 @@ class ConvS2S(nn.Module):
         """prefix (B, T): the target shifted right by one."""
         embedded = self.target_embedding(prefix)  # g (B, T, E)
         x = self.target_width(embedded)  # (B, T, D)
-        roots, looks = roots_of(memory), list[Tensor]()
+        looks: list[Tensor] = []
         for layer in self.decoder:
-            x, weights = layer(x, embedded, memory, roots)
+            x, weights = layer(x, embedded, memory)
             looks.append(weights)
         return Decoded(self.finish(x), records(looks) if record else ())
 
     def start(self, memory: Memory) -> ConvS2SState:
         """Zeros before the first place."""
-        layers = self.decoder_layers()
-        weights = Weights(
-            self.target_width.weight(), tuple(layer.weights() for layer in layers), self.output_width.weight()
-        )
-        inputs = tuple(layer.convolution.empty(memory.states) for layer in layers)
-        return ConvS2SState(0, inputs, Shared(weights), OfMemory(roots_of(memory)))
+        first, *others = self.decoder_layers()
+        layers = tuple(layer.weights() for layer in self.decoder_layers())
+        responses = first.convolution.responses(layers[0].convolution)
+        weights = Weights(self.target_width.weight(), responses, layers, self.output_width.weight())
+        pending = first.convolution.nothing_pending(memory.states)
+        inputs = tuple(layer.convolution.empty(memory.states) for layer in others)
+        return ConvS2SState(0, pending, inputs, Shared(weights))
 
     def step(self, token: Tensor, state: ConvS2SState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,)."""
-        embedded = self.target_embedding(token[:, None], state.place).squeeze(1)  # (N, E)
         weights = state.weights.value
-        x = self.target_width(embedded, weights.target_width)  # (N, D)
-        looks: list[Tensor] = []
-        kept: list[Recent] = []
-        for layer, inputs, own in zip(self.decoder_layers(), state.inputs, weights.layers, strict=True):
-            x, weighed, inputs = layer.step(x, embedded, inputs, memory, state.roots.value, own)
+        (first, *others), (own, *own_of_others) = self.decoder_layers(), weights.layers
+        distinct, rows = torch.unique(token, return_inverse=True)  # many rows wrote the same: each token once
+        embedded = self.target_embedding(distinct[:, None], state.place).squeeze(1)  # (V, E)
+        x = self.target_width(embedded, weights.target_width)  # (V, D)
+        response = product(x, weights.responses)  # (V, kernel·2D)
+        response, x, embedded = (part.index_select(0, rows) for part in (response, x, embedded))  # (N, ·)
+        both, pending = first.convolution.add_step(response, state.first)
+        x, weighed = first.look_once(gate(both, first.convolution.projection.bias), x, embedded, memory, own)
+        looks, kept = [weighed], list[Recent]()
+        for layer, inputs, own in zip(others, state.inputs, own_of_others, strict=True):
+            x, weighed, inputs = layer.step(x, embedded, inputs, memory, own)
             looks.append(weighed)
             kept.append(inputs)
-        after = state._replace(place=state.place + 1, inputs=tuple(kept))
+        after = state._replace(place=state.place + 1, first=pending, inputs=tuple(kept))
         return Step(self.finish(x, weights.output_width), after, records(looks) if record else ())
 
     def finish(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -312,10 +357,9 @@ class ConvS2S(nn.Module):
         return cast("list[DecoderLayer]", self.decoder)
 
 
-def roots_of(memory: Memory) -> Tensor:
+def roots(mask: Tensor) -> Tensor:
     """The root of the number of real places of each sentence (B, 1, 1)."""
-    wide = torch.promote_types(memory.states.dtype, torch.float32)  # half precision does not know all numbers of places
-    return memory.mask.sum(1).clamp(min=1).to(wide).sqrt()[:, None, None]
+    return mask.sum(1).clamp(min=1).sqrt()[:, None, None]  # half precision does not know all numbers of places
 
 
 def table_of(rows: int, width: int, deviation: float) -> nn.Parameter:
