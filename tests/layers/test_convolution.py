@@ -97,6 +97,17 @@ def test_steps_with_the_recent_inputs_give_the_whole(settings):
     assert_close(output, layer.step(x[:, 0], recent)[0][rows])
 
 
+@pytest.mark.parametrize("settings", [each for each in SETTINGS if each.get("causal")], ids=str)
+def test_what_inputs_add_to_later_outputs_gives_the_whole(settings):
+    layer, x = make(settings), torch.randn(3, 11, 4)
+    whole, pending = layer(x), layer.nothing_pending(x)
+    responses = x @ layer.responses(layer.projection.weight()).t()
+    for place in range(x.size(1)):
+        assert [part.shape for part in pending] == [(3, 6)] * layer.reach
+        output, pending = layer.add_step(responses[:, place], pending)
+        assert_close(output + layer.projection.bias, whole[:, place])
+
+
 def test_a_causal_convolution_does_not_see_the_future_and_a_centred_one_sees_as_far_to_both_sides():
     x = torch.randn(1, 11, 4)
     changed = x.clone()

@@ -167,3 +167,14 @@ def test_a_dropped_model_differs_from_call_to_call_in_training_only():
 def test_an_even_kernel_is_refused():
     with pytest.raises(SaccadeError, match="no middle"):
         choose({"preset": "convs2s-tiny", "kernel": 4})
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("changes", [{}, {"position_embeddings": False}, {"separable": True}, {"dilated": True}])
+@pytest.mark.parametrize("lengths", [[3], [9, 7, 7, 2] * 5], ids=["new tokens", "tokens again and again"])
+def test_each_distinct_token_once_gives_what_every_place_gives(changes, lengths):
+    model = build_model(("convs2s", changes)).eval()
+    source = make_batch(lengths, [4] * len(lengths)).source
+    states = model.encode_all(model.source_embedding(source.values), source.mask)
+    rows = model.encode_rows(source.values[source.mask], source.mask)
+    assert_close(rows[source.mask], states[source.mask], rtol=1e-4, atol=1e-5)

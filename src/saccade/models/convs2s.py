@@ -156,9 +156,9 @@ class EncoderLayer(nn.Module):
         return gated_residual(read, projection.weight(), projection.bias, x, HALF)
 
     def rows_of_sums(self, vectors: Tensor, summands: Tensor, mask: Tensor) -> Tensor:
-        """The same where x is a sum of some of the vectors (V, D), with their numbers in summands (R, P).
+        """The same where each x is the sum of some of the vectors (V, D), with their numbers in summands (R, P).
 
-        There are fewer vectors than places, so the convolution works on those, and its outputs are added up.
+        If there are fewer vectors than places, it is faster to let the convolution work on those and add up after it.
         """
         convolution, projection = self.convolution, self.convolution.projection
         vectors = F.pad(vectors, (0, 0, 0, 1))  # the last is what lies outside: zeros
@@ -277,7 +277,11 @@ class ConvS2S(nn.Module):
     def encode_rows(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """The same from the real tokens (R,) alone, with nothing computed for padding, where z is 0."""
         first, *others = cast("list[EncoderLayer]", self.encoder)
-        x = first.rows_of_sums(*self.summands(tokens, mask), mask)  # (R, D)
+        vectors, summands = self.summands(tokens, mask)
+        if len(vectors) < len(tokens):
+            x = first.rows_of_sums(vectors, summands, mask)  # (R, D)
+        else:
+            x = first.rows(F.embedding_bag(summands, vectors, mode="sum"), mask)
         for layer in others:
             x = layer.rows(x, mask)
         states = x.new_zeros(*mask.shape, self.memory_width.bias.numel())
