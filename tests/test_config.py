@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from saccade.config import Config, build, describe, merge, parse_overrides, read_yaml, write_yaml
 from saccade.errors import SaccadeError, UsageError
@@ -11,6 +11,12 @@ class Inner(Config):
     learning_rate: float = Field(0.1, gt=0)
     """How fast."""
     names: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def fit_together(self) -> Inner:
+        if self.learning_rate > 5 and self.names:
+            raise ValueError("names are for slow learning: lower learning-rate, or leave names out")
+        return self
 
 
 class Outer(Config):
@@ -65,6 +71,12 @@ def test_faults_name_the_key_and_the_nearest_one(values, messages):
         build(Outer, values, where="recipe.yaml")
     for message in ["recipe.yaml", *messages]:
         assert message in str(caught.value)
+
+
+def test_settings_that_do_not_fit_together_are_not_listed_one_by_one():
+    with pytest.raises(SaccadeError) as caught:
+        build(Outer, {"training": {"learning_rate": 7, "names": ["a"]}}, where="recipe.yaml")
+    assert caught.value.what == "'training': names are for slow learning: lower learning-rate, or leave names out"
 
 
 @pytest.mark.parametrize(

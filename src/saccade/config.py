@@ -88,7 +88,10 @@ def explain(kind: type[BaseModel], error: ValidationError, where: str) -> Saccad
             lines.append(f"setting {dotted} is missing")
         else:
             message = fault["msg"].removeprefix("Value error, ")
-            lines.append(f"setting {dotted} cannot be {shown(fault['input'])}: {message}" if path else message)
+            if isinstance(fault["input"], Mapping):  # several settings that do not fit together
+                lines.append(f"{dotted}: {message}" if path else message)
+            else:
+                lines.append(f"setting {dotted} cannot be {shown(fault['input'])}: {message}")
     return SaccadeError("; ".join(lines), where=where, do=advice or "`saccade train --help` explains every setting")
 
 
