@@ -88,7 +88,7 @@ def explain(kind: type[BaseModel], error: ValidationError, where: str) -> Saccad
             lines.append(f"setting {dotted} is missing")
         else:
             message = fault["msg"].removeprefix("Value error, ")
-            if isinstance(fault["input"], Mapping):  # several settings that do not fit together
+            if fault["type"] == "value_error" and isinstance(fault["input"], Mapping):  # they do not fit together
                 lines.append(f"{dotted}: {message}" if path else message)
             else:
                 lines.append(f"setting {dotted} cannot be {shown(fault['input'])}: {message}")

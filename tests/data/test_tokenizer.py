@@ -201,8 +201,9 @@ class TestUse:
         assert trained["bpe"].encode("aΩ").pieces[-1] == trained["unigram"].encode("aΩ").pieces[-1] == "<unk>"
 
     def test_an_id_beyond_the_vocabulary(self, trained: dict[TokenizerKind, Tokenizer]) -> None:
-        with pytest.raises(IndexError, match="not in a vocabulary of 260"):
-            trained["byte"].piece(260)
+        for token in (260, -1):
+            with pytest.raises(IndexError, match=f"id {token} is not in a vocabulary of 260"):
+                trained["byte"].piece(token)
 
     def test_normalization_is_applied(self) -> None:
         tokenizer = Tokenizer.train("char", ["fi"], size=20, normalization="nfkc")

@@ -44,3 +44,11 @@ def test_a_fault_is_named(values, message):
     with pytest.raises(SaccadeError) as error:
         build(DecodingConfig, values, where="a test")
     assert message in str(error.value)
+
+
+def test_one_hypothesis_a_sentence_leaves_room_for_more_sentences():
+    beam, greedy = DecodingConfig(beam=5).tokens_at_once, DecodingConfig(beam=1).tokens_at_once
+    assert greedy > beam
+    assert DecodingConfig(sample=True).tokens_at_once == greedy
+    assert DecodingConfig(sample=True, nbest=3).tokens_at_once == beam
+    assert DecodingConfig(beam=1, batch_tokens=77).tokens_at_once == 77

@@ -111,7 +111,7 @@ SEARCHES = st.fixed_dictionaries(
         "max_length_factor": st.floats(0, 3),
         "max_length_offset": st.integers(1, 5),
         "allow_unknown": st.booleans(),
-        "batch_tokens": st.integers(1, 2**62),
+        "batch_tokens": st.integers(0, 2**62),
     },
 )
 

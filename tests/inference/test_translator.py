@@ -47,7 +47,6 @@ def test_batches_side_by_side_give_what_one_after_another_give(translator, monke
     expected = [line.text for line in translator.translate_window(TEXTS, translator.settings(changes))]
     monkeypatch.setattr("saccade.side_by_side.LEAST", 7)
     monkeypatch.setattr("saccade.inference.engine.LEAST_SHARE", 7)
-    monkeypatch.setattr("saccade.inference.engine.WITHOUT_BEAM", 1)
     torch.set_num_threads(2)
     both = threading.Barrier(2, timeout=60)  # passed only by two threads at once
     encode, rows = translator.model.encode, []

@@ -14,6 +14,7 @@ SETTINGS = [
     {"kernel": 1},
     {"kernel": 5, "dilation": 2},
     {"kernel": 3, "causal": True},
+    {"kernel": 1, "causal": True},
     {"kernel": 2, "causal": True, "dilation": 4},
     {"kernel": 3, "separable": True},
     {"kernel": 4, "separable": True, "causal": True, "dilation": 2},
@@ -91,7 +92,7 @@ def test_steps_with_the_recent_inputs_give_the_whole(settings):
         output, recent = layer.step(newest, before)
         assert_close(output, whole[:, place])
         assert len(recent) == layer.reach
-        assert all(kept is old for kept, old in zip(recent, (*before[1:], newest), strict=True))  # nothing is copied
+        assert all(kept is old for kept, old in zip(recent, (*before, newest)[1:], strict=True))  # nothing is copied
     rows = torch.tensor([2, 0])
     output, _ = layer.step(x[rows, 0], select(recent, rows))
     assert_close(output, layer.step(x[:, 0], recent)[0][rows])

@@ -170,11 +170,27 @@ def test_an_even_kernel_is_refused():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("changes", [{}, {"position_embeddings": False}, {"separable": True}, {"dilated": True}])
+@pytest.mark.parametrize("changes", [{}, {"position_embeddings": False}, {"separable": True}, {"kernel": 1}])
 @pytest.mark.parametrize("lengths", [[3], [9, 7, 7, 2] * 5], ids=["new tokens", "tokens again and again"])
-def test_each_distinct_token_once_gives_what_every_place_gives(changes, lengths):
+def test_each_distinct_token_once_gives_what_every_place_gives(changes, lengths, monkeypatch):
     model = build_model(("convs2s", changes)).eval()
     source = make_batch(lengths, [4] * len(lengths)).source
-    states = model.encode_all(model.source_embedding(source.values), source.mask)
-    rows = model.encode_rows(source.values[source.mask], source.mask)
+    calls, of_sums = [], model.encoder[0].rows_of_sums
+    monkeypatch.setattr(model.encoder[0], "rows_of_sums", lambda *given: calls.append(given) or of_sums(*given))
+    embedded = model.source_embedding(source.values)
+    states = model.encode_all(embedded, source.mask)
+    rows = model.encode_rows(source.values, embedded, source.mask)
     assert_close(rows[source.mask], states[source.mask], rtol=1e-4, atol=1e-5)
+    assert bool(calls) == (len(lengths) > 1)
+
+
+@torch.no_grad()
+def test_values_are_as_exact_under_autocast_as_their_parts():
+    lengths = [3, 7, 11]
+    model = build_model(("convs2s", {}))
+    source = make_batch(lengths, [4] * 3).source
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        memory = model.encode(source)
+    values = memory.states + model.source_embedding(source.values)
+    roots = torch.tensor(lengths).sqrt()[:, None, None]
+    assert_close(memory.summary, values * math.sqrt(0.5) * roots)

@@ -48,7 +48,7 @@ def splitting_of(config: DataConfig, tokenizers: Tokenizers) -> Splitting | None
 
 def parts_of(tokenizer: Tokenizer) -> Parts:
     """The parts of every token of a bpe vocabulary."""
-    ids = {tokenizer.piece(token): token for token in range(tokenizer.size)}
+    ids = {piece: token for token, piece in enumerate(tokenizer.vocabulary)}
     left, right = (np.full(tokenizer.size, WHOLE, dtype=np.int32) for _ in range(2))
     for first, second in reversed(tokenizer.merges):  # the first merge that makes a piece is the one that is used
         left[ids[first + second]], right[ids[first + second]] = ids[first], ids[second]

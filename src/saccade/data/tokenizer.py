@@ -129,7 +129,8 @@ class Tokenizer:
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
         """What every id stands for."""
-        return tuple(str(self._backend.id_to_token(token)) for token in range(self.size))
+        pieces = {token: piece for piece, token in self._backend.get_vocab().items()}
+        return tuple(pieces[token] for token in range(self.size))
 
     def piece(self, token: int) -> str:
         """What one id stands for, as the vocabulary spells it."""

@@ -11,6 +11,8 @@ from saccade.config import Config
 LengthPenalty = Literal["gnmt", "plain", "none"]
 ReplaceUnknown = Literal["none", "source", "lexicon"]
 
+TOKENS_AT_ONCE = 8192  # of the input, with several hypotheses for each sentence
+
 
 class DecodingConfig(Config):
     """How a model's probabilities become an output."""
@@ -51,8 +53,14 @@ class DecodingConfig(Config):
     """Whether an output may contain the unknown symbol."""
     replace_unknown: ReplaceUnknown = "none"
     """Write for an unknown word the source word looked at, or its entry in a lexicon; the search may then write one."""
-    batch_tokens: int = Field(default=8192, ge=1)
-    """How many input tokens, padding counted, to search at once with a beam; without one three times as many."""
+    batch_tokens: int = Field(default=0, ge=0)
+    """How many input tokens, padding counted, to search at once. 0: 8192, or 24576 with one hypothesis a sentence."""
+
+    @property
+    def tokens_at_once(self) -> int:
+        """How many input tokens, padding counted, to search at once."""
+        single = (self.nbest if self.sample else self.beam) == 1
+        return self.batch_tokens or (3 if single else 1) * TOKENS_AT_ONCE
 
     @model_validator(mode="after")
     def check_combinations(self) -> Self:

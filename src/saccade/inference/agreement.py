@@ -28,8 +28,7 @@ def first_difference(tokenizer: Tokenizer, other: Tokenizer) -> str | None:
         return f"text normalised by {tokenizer.normalization}, not {other.normalization}"
     if tokenizer.size != other.size:
         return f"{tokenizer.size:,} tokens, not {other.size:,}"
-    pieces = zip(tokenizer.pieces(range(tokenizer.size)), other.pieces(range(other.size)), strict=True)
-    for token, (piece, expected) in enumerate(pieces):
+    for token, (piece, expected) in enumerate(zip(tokenizer.vocabulary, other.vocabulary, strict=True)):
         if piece != expected:
             return f"id {token} is '{piece}', not '{expected}'"
     return None

@@ -49,15 +49,14 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
 
 
 def even_batches(lengths: Sequence[int], batch_tokens: int, workers: int) -> list[list[int]]:
-    """The same for workers side by side: as many batches for each, and as many real tokens in each, as can be.
-
-    Full batches with a small one at the end would leave workers without work at the end.
+    """The same for workers side by side: no more batches than are needed to give each worker as many, and the largest,
+    in real tokens, as small as can be. Full batches with a small one at the end would leave workers without work.
     """
     order = by_length(lengths)
     done = [0, *accumulate(lengths[row] + 1 for row in order)]  # real tokens, with the end of each
 
     def cuts(most: int) -> list[int]:
-        """Where batches begin, if none of several rows has more than so many real tokens."""
+        """Where batches begin, and where the last ends, if none of several rows has more than so many real tokens."""
         found, first = [0], 0
         while first < len(order):
             last = min(first + batch_tokens // lengths[order[first]], bisect_right(done, done[first] + most) - 1)
@@ -66,8 +65,8 @@ def even_batches(lengths: Sequence[int], batch_tokens: int, workers: int) -> lis
         return found
 
     batches = -(-(len(cuts(done[-1])) - 1) // workers) * workers
-    most = bisect_left(range(done[-1]), True, key=lambda most: len(cuts(most)) - 1 <= batches)
-    return [order[first:last] for first, last in pairwise(cuts(most))]
+    fewest = bisect_left(range(done[-1]), True, key=lambda most: len(cuts(most)) - 1 <= batches)
+    return [order[first:last] for first, last in pairwise(cuts(fewest))]
 
 
 def by_length(lengths: Sequence[int]) -> list[int]:

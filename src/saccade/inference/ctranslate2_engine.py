@@ -81,7 +81,7 @@ class CTranslate2Engine:
         """Begin the first batches; each one that is fetched makes room for another."""
         settings, limit = work.settings, self.limits(work.settings)
         lengths = [len(source[0]) for source in work.sources]
-        most = min(BATCH if settings.beam == 1 else 2 * BATCH, max(1, settings.batch_tokens // self.workers))
+        most = min(BATCH if settings.beam == 1 else 2 * BATCH, max(1, settings.tokens_at_once // self.workers))
         fitting = [length if self.fits(length, settings) else 0 for length in lengths]
         batches = [Batch(rows, limit(lengths[rows[0]])) for rows in length_batches(fitting, most)]
         options, divisors = self.options(settings), self.divisors(settings)

@@ -22,7 +22,6 @@ EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["float32", "int8"]
 
 LEAST_SHARE = 256  # tokens that are worth a batch of their own
-WITHOUT_BEAM = 3  # times as many tokens at once: one hypothesis a sentence takes little room
 
 Found = Iterator[tuple[int, list[Hypothesis]]]
 """The place of a source and its hypotheses, best first, in any order and as they come; empty sources do not."""
@@ -90,8 +89,7 @@ class TorchEngine:
 
     def decode(self, work: Work) -> Found:
         """All sources, in batches of like length, several side by side on a CPU."""
-        model, single = self.model(), work.settings.beam == 1 and not work.settings.sample
-        batch_tokens = work.settings.batch_tokens * (WITHOUT_BEAM if single else 1)
+        model, batch_tokens = self.model(), work.settings.tokens_at_once
 
         def decode_batch(rows: list[int]) -> list[list[Hypothesis]]:
             part = work.part(rows)
@@ -103,7 +101,7 @@ class TorchEngine:
 
         lengths = [longest(source) for source in work.sources]
         workers = workers_for(batch_tokens, self.device)
-        workers = max(1, min(workers, sum(lengths) // LEAST_SHARE))
+        workers = max(1, min(workers, -(-sum(lengths) // LEAST_SHARE)))
         batches = even_batches(lengths, batch_tokens // workers, workers)
         for rows, several in zip(batches, side_by_side(decode_batch, batches, workers), strict=True):
             yield from zip(rows, several, strict=True)

@@ -63,4 +63,4 @@ def read_shortlist(path: str | Path, tokenizers: Tokenizers) -> Shortlist:
 
 def ids_of(tokenizer: Tokenizer) -> dict[str, int]:
     """Every piece of a vocabulary with its id."""
-    return {tokenizer.piece(token): token for token in range(tokenizer.size)}
+    return {piece: token for token, piece in enumerate(tokenizer.vocabulary)}

@@ -249,7 +249,7 @@ class Translator:
         forced = {row: words_of(target, prefixes[row]) for row in changed} if prefixes is not None else {}
         lexicon = self.lexicon if settings.replace_unknown == "lexicon" else None
         lengths = [max(longest(sources[row]), len(outputs[row][rank].tokens)) + 1 for row, rank in cases]
-        for batch in length_batches(lengths, settings.batch_tokens):
+        for batch in length_batches(lengths, settings.tokens_at_once):
             some = [cases[place] for place in batch]
             tokens = [outputs[row][rank].tokens for row, rank in some]
             alignments = align(self.model, self.source_of([sources[row] for row, _ in some]), tokens, self.symbols)
@@ -280,7 +280,7 @@ class Translator:
         target_ids = self.tokenizers.target.encode_batch(targets)
         lengths = [max(longest(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
         scored: dict[int, ScoredPair] = {}
-        for rows in length_batches(lengths, self.decoding.batch_tokens):
+        for rows in length_batches(lengths, self.decoding.tokens_at_once):
             with torch.inference_mode():
                 memory = self.model.encode(self.source_of([source_ids[row] for row in rows]))
                 ended = [torch.tensor([*target_ids[row], self.symbols.end]) for row in rows]

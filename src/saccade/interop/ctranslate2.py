@@ -77,7 +77,7 @@ def save_ctranslate2(
 
 def token_names(size: int, tokenizer: Tokenizer | None) -> list[str]:
     """What the tokens are called, each by a name of its own."""
-    return [str(token) for token in range(size)] if tokenizer is None else tokenizer.pieces(range(size))
+    return [str(token) for token in range(size)] if tokenizer is None else list(tokenizer.vocabulary[:size])
 
 
 def transformer_spec(model: Transformer, config: TransformerConfig) -> Any:

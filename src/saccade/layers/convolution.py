@@ -123,11 +123,11 @@ class Convolution(nn.Module):
 
     def add_step(self, response: Tensor, pending: Pending) -> tuple[Tensor, Pending]:
         """`step` seen from the input: its response (B, kernel·outputs) to the output (B, outputs) without a bias."""
-        sums: list[Tensor | None] = [*pending, None]
-        for number, added in enumerate(reversed(response.chunk(self.kernel, 1))):
-            before = sums[number * self.dilation]
-            sums[number * self.dilation] = added if before is None else before + added
-        now, *later = (total for total in sums if total is not None)
+        farthest, *others = response.chunk(self.kernel, 1)
+        sums = [*pending, farthest]
+        for number, added in enumerate(reversed(others)):
+            sums[number * self.dilation] = sums[number * self.dilation] + added
+        now, *later = sums
         return now, tuple(later)
 
     def nothing_pending(self, like: Tensor) -> Pending:

@@ -217,7 +217,7 @@ class DecoderLayer(nn.Module):
         own: LayerWeights | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Attend from every place (B, T), which sees all of the source (eqs. 1 and 2)."""
-        query = self.query(state, own and own.query) + embedded  # d = W h + b + g (B, T, E)
+        query = (self.query(state, own and own.query) + embedded) * HALF  # d = W h + b + g (B, T, E)
         found = look(query, memory.states, memory.summary, memory.mask)
         context = self.context(found.context, own and own.context)  # c (B, T, D)
         x = torch.add(state + context, x, alpha=1 / HALF) * HALF**2  # ((h + c) · HALF + x) · HALF
@@ -252,19 +252,18 @@ class ConvS2S(nn.Module):
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids; the states are the keys z, the summary has the values z + e, both (B, S, E).
 
-        What the decoder would do at every look is done here once: keys have the factor of the queries, d · HALF; values
-        are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
+        Values are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
         """
         assert isinstance(source.values, Tensor)
         embedded = self.source_embedding(source.values)  # e (B, S, E)
         if self.packs(embedded):
-            states = self.encode_rows(source.values[source.mask], source.mask)  # z (B, S, E)
+            states = self.encode_rows(source.values, embedded, source.mask)  # z (B, S, E)
         else:
             states = self.encode_all(embedded, source.mask)
         if states.requires_grad and self.gradient != 1.0:  # of the encoder's layers, not of the e in z + e
             states.register_hook(partial(torch.mul, other=self.gradient))  # type: ignore[no-untyped-call]
-        values = (states + embedded) * (HALF * roots(source.mask)).to(states.dtype)
-        return Memory(states * HALF, source.mask, summary=values)
+        values = states + embedded
+        return Memory(states, source.mask, summary=values * (HALF * roots(source.mask)).to(values.dtype))
 
     def encode_all(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """e (B, S, E) to z (B, S, E)."""
@@ -274,35 +273,36 @@ class ConvS2S(nn.Module):
             x = layer(x, hidden)
         return self.memory_width(x)  # type: ignore[no-any-return]
 
-    def encode_rows(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """The same from the real tokens (R,) alone, with nothing computed for padding, where z is 0."""
+    def encode_rows(self, tokens: Tensor, embedded: Tensor, mask: Tensor) -> Tensor:
+        """The same of tokens (B, S) with nothing computed for padding, where z is 0."""
         first, *others = cast("list[EncoderLayer]", self.encoder)
-        vectors, summands = self.summands(tokens, mask)
-        if len(vectors) < len(tokens):
-            x = first.rows_of_sums(vectors, summands, mask)  # (R, D)
+        distinct, which = torch.unique(tokens[mask], return_inverse=True)
+        if len(distinct) + mask.size(1) < len(which):
+            x = first.rows_of_sums(*self.summands(distinct, which, mask), mask)  # (R, D)
         else:
-            x = first.rows(F.embedding_bag(summands, vectors, mode="sum"), mask)
+            x = first.rows(self.source_width(embedded[mask]), mask)
         for layer in others:
             x = layer.rows(x, mask)
-        states = x.new_zeros(*mask.shape, self.memory_width.bias.numel())
+        states = embedded.new_zeros(embedded.shape)
         states[mask] = self.memory_width(x)
         return states
 
-    def summands(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """What the first layer reads of the real places is a vector of the token and one of the place, each of which is
-        there again and again: the distinct ones (V, D), and the two of every place, (R, 2), or one without positions.
+    def summands(self, distinct: Tensor, which: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What the first layer reads of a real place is the sum of a vector of its token and one of its number.
+
+        All such vectors (V, D), those of the distinct tokens first; and of every place the two that it is the sum of,
+        (R, 2), or one without positions, by `which` (R,) of the tokens it has.
         """
-        embedding = self.source_embedding
-        distinct, which = torch.unique(tokens, return_inverse=True)
-        vectors = self.source_width(F.embedding(distinct, embedding.table))  # the bias goes along with the token
+        embedding, weight = self.source_embedding, self.source_width.weight()
+        vectors = self.source_width(F.embedding(distinct, embedding.table), weight)  # the bias goes with the token
         if embedding.places is None:
             return vectors, which[:, None]
-        places = product(embedding.places[: mask.size(1)], self.source_width.weight())
+        places = product(embedding.places[: mask.size(1)], weight)
         number = torch.arange(mask.size(1), device=mask.device).expand(mask.shape)[mask]
         return torch.cat([vectors, places]), torch.stack([which, number + len(vectors)], 1)
 
     def packs(self, x: Tensor) -> bool:
-        """Whether sources are encoded without their padding."""
+        """Whether nothing is computed for padding, and what depends on a token alone once for all that have it."""
         return not self.training and for_inference(x)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
@@ -328,14 +328,18 @@ class ConvS2S(nn.Module):
     def step(self, token: Tensor, state: ConvS2SState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,)."""
         weights = state.weights.value
-        (first, *others), (own, *own_of_others) = self.decoder_layers(), weights.layers
-        distinct, rows = torch.unique(token, return_inverse=True)  # many rows wrote the same: each token once
-        embedded = self.target_embedding(distinct[:, None], state.place).squeeze(1)  # (V, E)
+        (first, *others), (own_of_first, *own_of_others) = self.decoder_layers(), weights.layers
+        rows = None
+        if self.packs(memory.states):  # many rows wrote the same: each token is looked at once
+            token, rows = torch.unique(token, return_inverse=True)
+        embedded = self.target_embedding(token[:, None], state.place).squeeze(1)  # (V, E)
         x = self.target_width(embedded, weights.target_width)  # (V, D)
         response = product(x, weights.responses)  # (V, kernel·2D)
-        response, x, embedded = (part.index_select(0, rows) for part in (response, x, embedded))  # (N, ·)
+        if rows is not None:
+            response, x, embedded = (part.index_select(0, rows) for part in (response, x, embedded))  # (N, ·)
         both, pending = first.convolution.add_step(response, state.first)
-        x, weighed = first.look_once(gate(both, first.convolution.projection.bias), x, embedded, memory, own)
+        hidden = gate(both, first.convolution.projection.bias)  # h (N, D)
+        x, weighed = first.look_once(hidden, x, embedded, memory, own_of_first)
         looks, kept = [weighed], list[Recent]()
         for layer, inputs, own in zip(others, state.inputs, own_of_others, strict=True):
             x, weighed, inputs = layer.step(x, embedded, inputs, memory, own)
@@ -363,7 +367,7 @@ class ConvS2S(nn.Module):
 
 def roots(mask: Tensor) -> Tensor:
     """The root of the number of real places of each sentence (B, 1, 1)."""
-    return mask.sum(1).clamp(min=1).sqrt()[:, None, None]  # half precision does not know all numbers of places
+    return mask.sum(1).clamp(min=1).double().sqrt()[:, None, None]
 
 
 def table_of(rows: int, width: int, deviation: float) -> nn.Parameter:
