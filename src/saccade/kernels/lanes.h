@@ -158,6 +158,23 @@ INLINE void moments(int64_t width, const float *row, float epsilon, float *mean,
     *inverse = 1.0f / sqrtf(sum_of(squares) / (float)width + epsilon);
 }
 
+/* Scores to weights that sum to 1, in place; there is room for whole lanes. */
+INLINE void softmax(float *scores, int64_t count)
+{
+    int64_t padded = rounded(count, LANES);
+    for (int64_t i = count; i < padded; i++) scores[i] = -INFINITY;
+    lanes top = all(-INFINITY), powers = {0};
+    for (int64_t at = 0; at < padded; at += LANES) top = larger(load(scores + at), top);
+    float largest = largest_of(top);
+    for (int64_t at = 0; at < padded; at += LANES) {
+        lanes power = exponential(load(scores + at) - largest);
+        powers += power;
+        store(scores + at, power);
+    }
+    float one_over = 1.0f / sum_of(powers);
+    for (int64_t at = 0; at < padded; at += LANES) store(scores + at, load(scores + at) * one_over);
+}
+
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 INLINE int thread_number(void)

@@ -13,7 +13,6 @@ INLINE void attend_row(int64_t heads, int64_t head, int64_t count, const float *
                        float *weights, int64_t weights_stride)
 {
     float scale = 1.0f / sqrtf((float)head);
-    int64_t padded = rounded(count, LANES);
     for (int64_t h = 0; h < heads; h++) {
         const float *q = query + h * head, *bias = query_bias + h * head;
         for (int64_t t = 0; t < count; t++) {
@@ -25,17 +24,7 @@ INLINE void attend_row(int64_t heads, int64_t head, int64_t count, const float *
             }
             scores[t] = sum_of(sum);
         }
-        for (int64_t t = count; t < padded; t++) scores[t] = -INFINITY;
-        lanes top = all(-INFINITY), powers = {0};
-        for (int64_t at = 0; at < padded; at += LANES) top = larger(load(scores + at), top);
-        float largest = largest_of(top);
-        for (int64_t at = 0; at < padded; at += LANES) {
-            lanes power = exponential(load(scores + at) - largest);
-            powers += power;
-            store(scores + at, power);
-        }
-        float one_over = 1.0f / sum_of(powers);
-        for (int64_t t = 0; t < count; t++) scores[t] *= one_over;
+        softmax(scores, count);
         if (weights) memcpy(weights + h * weights_stride, scores, 4 * (size_t)count);
         for (int64_t at = 0; at < head; at += LANES) {
             int some = within(at, head);

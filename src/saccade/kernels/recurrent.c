@@ -127,19 +127,10 @@ EXPORT void saccade_look(int threads, int64_t rows, int64_t beam, int64_t places
                 }
                 scores[i] = sum_of(sum);
             }
-            int64_t padded = rounded(count, LANES);
-            for (int64_t i = count; i < padded; i++) scores[i] = -INFINITY;
-            lanes top = all(-INFINITY), powers = {0};
-            for (int64_t at = 0; at < padded; at += LANES) top = larger(load(scores + at), top);
-            float largest = largest_of(top);
-            for (int64_t at = 0; at < padded; at += LANES) {
-                lanes power = exponential(load(scores + at) - largest);
-                powers += power;
-                store(scores + at, power);
-            }
-            float one_over = 1.0f / sum_of(powers), *own = weights + row * places;
+            softmax(scores, count);
+            float *own = weights + row * places;
             memset(own, 0, 4 * (size_t)places);
-            for (int64_t i = 0; i < count; i++) own[seen[i]] = scores[i] *= one_over;
+            for (int64_t i = 0; i < count; i++) own[seen[i]] = scores[i];
             for (int64_t at = 0; at < depth; at += LANES) {
                 int some = within(at, depth);
                 lanes sum = {0};
