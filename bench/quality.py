@@ -6,8 +6,8 @@
 
 Trains on the published lower-cased, tokenised Multi30k (multi30k/tok), translates test_2016_flickr with a beam of 5,
 and scores with sacreBLEU without further tokenisation. The clock starts before pieces are learnt and text is cut;
-loading of programs counts too. Saccade trains one run and stops at each of the minutes: translate, score, go on. Each
-point is appended to results/quality.json, and all of them are drawn beside it.
+loading of programs counts too. Saccade trains by recipes, each from where the one before ended, and stops at each of
+the minutes: translate, score, go on. Each point is appended to results/quality.json, and all are drawn beside it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ from bench.quality_picture import draw_quality
 from bench.series import say
 from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
 from bench.work import TOKENISED, NoWorkError, copy_texts, cut_into_pieces
+from saccade.config import read_yaml
 
+RECIPES = [ROOT / "recipes" / f"multi30k-tokenised{part}.yaml" for part in ("", "-risk")]
 RESERVE = 0.4  # minutes of a stretch kept for start, tokenisation and the last validation
+WORTH_A_START = 1.0  # minutes; with fewer left, the next stretch begins after the mark
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", choices=["saccade", "joeynmt", "eole"])
     parser.add_argument("--minutes", type=float, nargs="+", default=[30.0])
-    parser.add_argument("--recipe", type=Path, default=ROOT / "recipes" / "multi30k-tokenised.yaml", help="of Saccade")
+    parser.add_argument("--recipes", type=Path, nargs="+", default=RECIPES, help="of Saccade, one from the other")
     parser.add_argument("--json", type=Path, default=RESULTS / "quality.json", help="where the result is appended")
     options = parser.parse_args()
     origin = multi30k()
     if origin is None or not (origin / "tok").is_dir():
         raise SystemExit("skipped: no multi30k/tok under $SACCADE_DATA")
     if options.system == "saccade":
-        points = saccade_points(origin / "tok", options.recipe, sorted(options.minutes))
+        points = saccade_points(origin / "tok", options.recipes, sorted(options.minutes))
     else:
         points = (peer_point(options.system, origin / "tok", minutes) for minutes in options.minutes)
     found = {"date": today(), "machine": describe_machine(), "system": options.system}
@@ -102,33 +105,52 @@ def peer_point(peer: str, origin: Path, minutes: float) -> Point:
     return scored(output, work / "test.target", spent, version)
 
 
-def saccade_points(origin: Path, recipe: Path, minutes: list[float]) -> Iterator[Point]:
-    """One run of a recipe that pauses at each of the minutes; its translations are not counted."""
+def saccade_points(origin: Path, recipes: list[Path], minutes: list[float]) -> Iterator[Point]:
+    """Runs of recipes, each from the weights of the one before; they pause at each of the minutes.
+
+    A recipe hands over when its updates are done. Its translations are not counted.
+    """
     folder = CACHE / "quality" / "saccade"
     shutil.rmtree(folder, ignore_errors=True)
-    work, run = folder / "work", folder / "run"
+    work = folder / "work"
     work.mkdir(parents=True)
     copy_texts(origin, work, TOKENISED)
-    spent, trained = 0.0, 0.0
-    for number, mark in enumerate(minutes):
-        trained += max(0.1, mark - spent - RESERVE)
-        limit = ["--training.max-minutes", f"{trained:.3f}"]
-        command = [*SACCADE, "train", "--resume", str(run), *limit]
-        if number == 0:
-            command = [*SACCADE, "train", str(recipe), "--output", str(run), "--data.cache", str(folder / "cache")]
-            for name, text in (("source", "train"), ("valid-source", "valid")):
-                command += [f"--{name}", str(work / f"{text}.source")]
-                command += [f"--{name.replace('source', 'target')}", str(work / f"{text}.target")]
-            command += limit
-        began = time.perf_counter()
-        call(command, "quality-saccade")
-        spent += (time.perf_counter() - began) / 60
+    run, number, spent, trained = folder, 0, 0.0, 0.0  # minutes of the clock, and of the run that goes on
+    for mark in minutes:
+        while mark - spent > WORTH_A_START:
+            began = time.perf_counter()
+            if number == 0 or is_done(run):
+                if number == len(recipes):
+                    break
+                before, run = run, folder / f"run-{number}"
+                command = beginning(recipes[number], run, before if number else None, work, folder / "cache")
+                number, trained = number + 1, 0.0
+            else:
+                command = [*SACCADE, "train", "--resume", str(run)]
+            trained += mark - spent - RESERVE
+            call([*command, "--training.max-minutes", f"{trained:.3f}"], "quality-saccade")
+            spent += (time.perf_counter() - began) / 60
         if spent > mark:
             say(f"the clock shows {spent:.2f} minutes instead of {mark:g}")
         output = folder / f"output-{mark:g}"
         files = ["--input", str(work / "test.source"), "--output", str(output)]
         call([*SACCADE, "translate", str(run), "--beam", "5", *files], "quality-saccade-translate")
-        yield scored(output, work / "test.target", spent, recipe.name)
+        yield scored(output, work / "test.target", spent, ", ".join(recipe.name for recipe in recipes[:number]))
+
+
+def beginning(recipe: Path, run: Path, before: Path | None, work: Path, cache: Path) -> list[str]:
+    """The command that begins a run of a recipe, from the weights of an earlier run if there is one."""
+    command = [*SACCADE, "train", str(recipe), "--output", str(run), "--data.cache", str(cache)]
+    for name, text in (("source", "train"), ("valid-source", "valid")):
+        command += [f"--{name}", str(work / f"{text}.source")]
+        command += [f"--{name.replace('source', 'target')}", str(work / f"{text}.target")]
+    return command if before is None else [*command, "--from", str(before)]
+
+
+def is_done(run: Path) -> bool:
+    """Whether a run has made all its updates."""
+    most = read_yaml(run / "config.yaml")["training"]["max_steps"]
+    return most is not None and (run / "checkpoints" / f"step-{most}").is_dir()
 
 
 def scored(output: Path, reference: Path, minutes: float, setting: str) -> Point:

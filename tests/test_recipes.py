@@ -6,14 +6,34 @@ from pathlib import Path
 
 import pytest
 
+from inference.small_models import save_model
+from saccade.config import read_yaml
+from saccade.errors import SaccadeError
 from saccade.training.config import read_recipe
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 
 
+FROM_OTHERS = {path for path in RECIPES if "start" in read_yaml(path)["training"]}
+
+
+@pytest.mark.parametrize("path", sorted(FROM_OTHERS), ids=lambda path: path.stem)
+def test_a_recipe_that_goes_on_from_another_says_which(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    start = read_yaml(path)["training"]["start"]
+    before = path.with_name(f"{Path(start).name}.yaml")
+    assert read_recipe(before).output == start
+    assert f"saccade train recipes/{before.name}" in path.read_text(encoding="utf-8")
+    with pytest.raises(SaccadeError, match=start):
+        read_recipe(path)
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipe(path, monkeypatch):
+def test_recipe(path, monkeypatch, tmp_path):
     monkeypatch.setenv("SACCADE_DATA", "/somewhere")
+    monkeypatch.chdir(tmp_path)
+    if path in FROM_OTHERS:
+        save_model(tmp_path / read_yaml(path)["training"]["start"])
     config = read_recipe(path)
     assert config.data.source
     assert all(path.startswith("/somewhere/") for path in (*config.data.source, *config.data.target))

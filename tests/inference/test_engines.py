@@ -10,13 +10,18 @@ import pytest
 import torch
 
 from inference.small_models import TEXTS, save_model
-from saccade import kernels
 from saccade.errors import SaccadeError, UsageError
 from saccade.inference import ctranslate2_cache, engines, opening
 from saccade.inference.ctranslate2_cache import NAME, PROOF
 from saccade.inference.loading import load
 from saccade.inference.translator import Translator
 from saccade.interop import ctranslate2 as interop
+
+
+@pytest.fixture(autouse=True)
+def without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine where no kernels were built: there CTranslate2 is the engine of choice."""
+    monkeypatch.setattr(engines, "library", lambda: None)
 
 
 @pytest.fixture
@@ -132,11 +137,11 @@ def test_an_export_is_made_once_and_then_enough(folder, monkeypatch):
     assert (folder / NAME / PROOF).read_text() == before
 
 
-def test_beams_are_for_torch_where_it_has_kernels(folder, monkeypatch):
-    expected = {True: "torch", False: "ctranslate2"}
-    assert used(load(folder, "cpu"), beam=3) == expected[kernels.library() is not None]
-    monkeypatch.setattr(engines, "library", lambda: None)
-    assert used(load(folder, "cpu"), beam=3) == "ctranslate2"
+@pytest.mark.parametrize("beam", [1, 3])
+def test_torch_does_all_where_it_has_kernels(folder, monkeypatch, beam):
+    assert used(load(folder, "cpu"), beam=beam) == "ctranslate2"
+    monkeypatch.setattr(engines, "library", lambda: object())
+    assert used(load(folder, "cpu"), beam=beam) == "torch"
 
 
 def test_the_threads_of_torch_stay_as_they_are(folder, monkeypatch):

@@ -11,7 +11,7 @@ PrecisionName = Literal["float32", "int8"]
 
 Engine = Annotated[
     EngineName,
-    typer.Option(help="What computes: auto takes the faster one, ctranslate2 only where its outputs are the same."),
+    typer.Option(help="What computes: auto is torch, or ctranslate2 on a CPU for which torch has no kernels."),
 ]
 Precision = Annotated[
     PrecisionName,

@@ -1,4 +1,4 @@
-"""Which engine does the work: CTranslate2 for what it does as we do it and faster, torch for the rest."""
+"""Which engine does the work: torch where it has kernels of ours, else CTranslate2 for what it does as we do it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Engines:
         reason = refusal(settings, self.vocabulary, prefixes=prefixes, shortlist=shortlist)
         if reason is not None and exporter.insists:
             raise UsageError(f"the engine ctranslate2 cannot do this: {reason}", do=USE_TORCH)
-        if reason is not None or (settings.beam > 1 and not exporter.insists and library() is not None):
+        if reason is not None or (not exporter.insists and library() is not None):
             return self.torch
         with self.lock:  # several threads may come at once, and the first one makes it for all
             if self.fast is None and self.exporter is not None:

@@ -36,9 +36,8 @@ def load(
 ) -> Translator:
     """A translator from a run directory or a model folder, on the fastest device there is.
 
-    On a CPU the engine `auto` takes CTranslate2 for the greedy search of a plain Transformer, and for its beams where
-    there are no kernels of ours; else torch. The `precision` may be int8, faster and less exact, for whoever asks for
-    `ctranslate2` by name.
+    The engine `auto` is torch; on a CPU without kernels of ours it is CTranslate2 for what that can do. The `precision`
+    may be int8, faster and less exact, for whoever asks for `ctranslate2` by name.
 
     Several paths are an ensemble: the models decode together, by the `mean` of their probabilities, with `weights` if
     they should not count alike. Decoding defaults are those of the first. `lexicon` is a file of words that unknown

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from saccade.kernels.decoder import Decoder, FoundHypotheses, MemoryPlaces, PastSteps, Rules, Words
+from saccade.kernels.decoder import Decoder, Encoder, FoundHypotheses, MemoryPlaces, PastSteps, Rules, Words
 from saccade.kernels.recurrent import Shares
 from saccade.kernels.screening import ScreenedTable
 
@@ -67,6 +67,7 @@ SIGNATURES = {
     ),
     "saccade_attend_past": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),
     "saccade_attend_memory": (c_int, *(c_int64,) * 5, *(c_void_p,) * 8),
+    "saccade_encode_few": (c_int, POINTER(Encoder), c_int64, c_int64, *(c_void_p,) * 3),
     "saccade_decoder_step": (c_int, POINTER(Decoder), c_int64, PastSteps, MemoryPlaces, c_void_p, c_void_p),
     "saccade_search_beam": (
         *(c_int, POINTER(Decoder), POINTER(Words), MemoryPlaces, POINTER(Rules)),

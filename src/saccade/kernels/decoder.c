@@ -4,6 +4,7 @@
 #include "decoder.h"
 #include "few_rows.h"
 #include "one_place.h"
+#include "sublayers.h"
 
 void few_products(int threads, int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight,
                   const float *bias, float *out)
@@ -26,31 +27,6 @@ EXPORT void saccade_few_products(int threads, int64_t rows, int64_t ins, int64_t
     few_products(threads, rows, ins, outs, x, weight, bias, out);
 }
 
-static void normalise(int64_t rows, int64_t width, const float *x, norm by, float epsilon, float *to)
-{
-    for (int64_t row = 0; row < rows; row++, x += width, to += width) {
-        float mean, inverse;
-        moments(width, x, epsilon, &mean, &inverse);
-        for (int64_t at = 0; at < width; at += LANES) {
-            int some = within(at, width);
-            lanes value = (load_within(x + at, some) - mean) * inverse;
-            value = value * load_within(by.scale + at, some) + load_within(by.shift + at, some);
-            store_within(to + at, value, some);
-        }
-    }
-}
-
-/* x += sublayer + bias, and that normalised; with the norm last, x is the normalised sum itself. */
-static void add_and_normalise(const decoder *d, int64_t rows, const float *sublayer, const float *bias, norm by, float *x,
-                              float *normal)
-{
-    int64_t width = d->heads * d->head;
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t i = 0; i < width; i++) x[row * width + i] += sublayer[row * width + i] + bias[i];
-    normalise(rows, width, x, by, d->epsilon, normal);
-    if (!d->pre) memcpy(x, normal, 4 * (size_t)(rows * width));
-}
-
 void decoder_step(const decoder *d, int64_t rows, past p, memory m, float *x, float *out)
 {
     int64_t width = d->heads * d->head, wide = 3 * width > d->inner ? 3 * width : d->inner;
@@ -59,10 +35,7 @@ void decoder_step(const decoder *d, int64_t rows, past p, memory m, float *x, fl
     float *scores = zeros((size_t)rounded(most, LANES));
     const float **keys = malloc(2 * (size_t)(most ? most : 1) * sizeof(*keys)), **values = keys + most;
     if (!keys) abort();
-    if (d->pre)
-        normalise(rows, width, x, d->first_norm, d->epsilon, out);
-    else
-        memcpy(out, x, 4 * (size_t)size);
+    begin_sublayers(d->ending, rows, x, d->first_norm, out);
     for (int64_t l = 0; l < d->layers; l++) {
         const layer *w = d->weights + l;
         float *projected = p.steps[p.count - 1] + l * rows * 3 * width;
@@ -76,7 +49,7 @@ void decoder_step(const decoder *d, int64_t rows, past p, memory m, float *x, fl
                        w->own_bias + 2 * width, scores, context + row * width, NULL, 0);
         }
         product(rows, width, width, context, w->own_output, hidden, width);
-        add_and_normalise(d, rows, hidden, w->own_output_bias, w->after[0], x, out);
+        add_and_normalise(d->ending, rows, hidden, w->own_output_bias, w->after[0], x, out);
 
         product(rows, width, width, out, w->cross, hidden, width);
         for (int64_t row = 0; row < rows; row++) {
@@ -89,16 +62,12 @@ void decoder_step(const decoder *d, int64_t rows, past p, memory m, float *x, fl
                        w->value_bias, scores, context + row * width, NULL, 0);
         }
         product(rows, width, width, context, w->cross_output, hidden, width);
-        add_and_normalise(d, rows, hidden, w->cross_output_bias, w->after[1], x, out);
+        add_and_normalise(d->ending, rows, hidden, w->cross_output_bias, w->after[1], x, out);
 
         product(rows, width, d->inner, out, w->expand, hidden, d->inner);
-        for (int64_t row = 0; row < rows; row++)
-            for (int64_t i = 0; i < d->inner; i++) {
-                float value = hidden[row * d->inner + i] + w->expand_bias[i];
-                hidden[row * d->inner + i] = value > 0 ? value : 0;
-            }
+        rectify(rows, d->inner, hidden, w->expand_bias);
         product(rows, d->inner, width, hidden, w->contract, context, width);
-        add_and_normalise(d, rows, context, w->contract_bias, w->after[2], x, out);
+        add_and_normalise(d->ending, rows, context, w->contract_bias, w->after[2], x, out);
     }
     free(keys);
     free(scores);

@@ -3,11 +3,7 @@
 #ifndef SACCADE_DECODER_H
 #define SACCADE_DECODER_H
 
-#include <stdint.h>
-
-typedef struct {
-    const float *scale, *shift;
-} norm;
+#include "sublayers.h"
 
 /* Weights (outs, ins) and biases of one layer, and the norm that follows each of its three sublayers. */
 typedef struct {
@@ -33,8 +29,8 @@ typedef struct {
 } memory;
 
 typedef struct {
-    int64_t layers, heads, head, inner, pre;
-    float epsilon;
+    int64_t layers, heads, head, inner;
+    residual ending;
     norm first_norm;
     const layer *weights;
 } decoder;

@@ -1,4 +1,4 @@
-"""A Transformer's decoder as the kernels see it: the structures of decoder.h and search.c."""
+"""A Transformer as the kernels see it: the structures of encoder.c, decoder.h and search.c."""
 
 from __future__ import annotations
 
@@ -21,8 +21,35 @@ class Norm(ctypes.Structure):
         return cls(*(tensor.data_ptr() for tensor in norm.parameters()))
 
 
+class Ending(ctypes.Structure):
+    """How sublayers end: the width, whether the norm comes first, its epsilon."""
+
+    _fields_ = (("width", c_int64), ("pre", c_int64), ("epsilon", c_float))
+
+
+class EncoderWeights(ctypes.Structure):
+    """Where the weights of a layer of the encoder are."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
+        *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
+        ("after", Norm * 2),
+    )
+
+
+class Encoder(ctypes.Structure):
+    """All layers of the encoder."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("layers", "heads", "head", "inner")),
+        ("ending", Ending),
+        ("first_norm", Norm),
+        ("weights", POINTER(EncoderWeights)),  # keeps the array alive
+    )
+
+
 class LayerWeights(ctypes.Structure):
-    """Where the weights of a layer are."""
+    """Where the weights of a layer of the decoder are."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
@@ -33,11 +60,11 @@ class LayerWeights(ctypes.Structure):
 
 
 class Decoder(ctypes.Structure):
-    """All layers."""
+    """All layers of the decoder."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("layers", "heads", "head", "inner", "pre")),
-        ("epsilon", c_float),
+        *((name, c_int64) for name in ("layers", "heads", "head", "inner")),
+        ("ending", Ending),
         ("first_norm", Norm),
         ("weights", POINTER(LayerWeights)),  # keeps the array alive
     )

@@ -13,8 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from saccade.interface import Memory, OfMemory, Shared
-from saccade.kernels import kernel
-from saccade.kernels.decoder import Decoder, LayerWeights, MemoryPlaces, NativeDecoder, Norm, PastSteps
+from saccade.kernels import for_inference, kernel
+from saccade.kernels.decoder import (
+    Decoder,
+    Encoder,
+    EncoderWeights,
+    Ending,
+    LayerWeights,
+    MemoryPlaces,
+    NativeDecoder,
+    Norm,
+    PastSteps,
+)
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.packed import Packed, Rows, norm_rows, row_product
 from saccade.layers.stepping import MemoryRows, Past, further, no_past
@@ -26,6 +36,9 @@ if TYPE_CHECKING:
 
 FEW = 16
 """So many hypotheses at most go through all layers in one call; the library's products are faster with more."""
+
+FEW_PLACES = 48
+"""So many places of sources at most, likewise: the library takes long to begin with them."""
 
 
 class RowState(NamedTuple):
@@ -47,8 +60,10 @@ class SteppedRows(NamedTuple):
 
 def encode_rows(model: Transformer, x: Tensor, places: Packed) -> Tensor:
     """Embeddings (B, S, D) to the memory's states."""
+    if len(places.rows) <= FEW_PLACES and for_inference(x):
+        return places.unpack(encode_few(model, places.pack(x), places.starts))
     layers = cast("list[EncoderLayer]", model.encoder)
-    residuals = [part for layer in layers for part in (layer.attention_residual, layer.feed_forward_residual)]
+    residuals = encoder_residuals(layers)
     norms = iter(following(residuals, model.encoder_norm))
     rows = begin_rows(model, places.pack(x), residuals[0])
     for layer in layers:
@@ -56,6 +71,28 @@ def encode_rows(model: Transformer, x: Tensor, places: Packed) -> Tensor:
         rows = layer.attention_residual.rows(rows, attended, layer.attention.output.bias, next(norms))
         rows = feed_rows(layer.feed_forward, layer.feed_forward_residual, rows, next(norms))
     return places.unpack(rows.normal)
+
+
+def encode_few(model: Transformer, x: Tensor, starts: Tensor) -> Tensor:
+    """The same of a few rows (N, D) in one call; `starts` (B + 1,) are the first rows of the sentences."""
+    x, out = x.clone(), torch.empty_like(x)
+    kernel(
+        *("encode_few", ctypes.byref(encoder_of(model)), len(x), len(starts) - 1),
+        *(starts.data_ptr(), x.data_ptr(), out.data_ptr()),
+    )
+    return out
+
+
+def encoder_of(model: Transformer) -> Encoder:
+    """Where the weights of the encoder are."""
+    layers = cast("list[EncoderLayer]", model.encoder)
+    norms = iter(following(encoder_residuals(layers), model.encoder_norm))
+    after = ((Norm * 2)(Norm.of(next(norms)), Norm.of(next(norms))) for _ in layers)
+    weights = [
+        EncoderWeights(*(tensor.data_ptr() for tensor in (*own_weights(layer), *fed_weights(layer))), own)
+        for layer, own in zip(layers, after, strict=True)
+    ]
+    return Encoder(*shape_of(model, layers[0], len(layers)), (EncoderWeights * len(layers))(*weights))
 
 
 def decode_rows(model: Transformer, x: Tensor, places: Packed, memory: Memory) -> Tensor:
@@ -129,10 +166,17 @@ def decoder_of(model: Transformer) -> Decoder:
     layers = model.decoder_layers()
     norms = iter(following(decoder_residuals(layers), model.decoder_norm))
     weights = (LayerWeights * len(layers))(*(weights_of(layer, [next(norms) for _ in range(3)]) for layer in layers))
-    attention, network = layers[0].attention, cast("FeedForward", layers[0].feed_forward)
-    width, first = attention.output.in_features, layers[0].attention_residual.norm
-    sizes = len(layers), attention.heads, width // attention.heads, network.inner, model.pre
-    return Decoder(*sizes, first.eps, Norm.of(first), weights)
+    return Decoder(*shape_of(model, layers[0], len(layers)), weights)
+
+
+def shape_of(
+    model: Transformer, layer: EncoderLayer | DecoderLayer, layers: int
+) -> tuple[int, int, int, int, Ending, Norm]:
+    """Layers, heads, their width, the inner width, how sublayers end, and the norm of the first."""
+    attention, network = layer.attention, cast("FeedForward", layer.feed_forward)
+    width, first = attention.output.in_features, layer.attention_residual.norm
+    ending = Ending(width, model.pre, first.eps)
+    return layers, attention.heads, width // attention.heads, network.inner, ending, Norm.of(first)
 
 
 def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder:
@@ -154,19 +198,36 @@ def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder:
 
 def weights_of(layer: DecoderLayer, after: list[nn.Module]) -> LayerWeights:
     """Where the weights of a layer are; `after` are the norms that follow its sublayers."""
-    own, cross, network = layer.attention, layer.cross, cast("FeedForward", layer.feed_forward)
+    cross = layer.cross
     tensors = (
-        *(own.query_key_value.weight, own.query_key_value.bias, own.output.weight, own.output.bias),
+        *own_weights(layer),
         *(cross.query.weight, cross.query.bias, cross.key_value.bias[cross.query.out_features :]),
         *(cross.output.weight, cross.output.bias),
-        *(network.expand.weight, network.expand.bias, network.contract.weight, network.contract.bias),
+        *fed_weights(layer),
     )
     return LayerWeights(*(tensor.data_ptr() for tensor in tensors), (Norm * 3)(*map(Norm.of, after)))
+
+
+def own_weights(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:
+    """Those of its self-attention."""
+    own = layer.attention
+    return own.query_key_value.weight, own.query_key_value.bias, own.output.weight, own.output.bias
+
+
+def fed_weights(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:
+    """Those of its feed-forward network."""
+    network = cast("FeedForward", layer.feed_forward)
+    return network.expand.weight, network.expand.bias, network.contract.weight, network.contract.bias
 
 
 def begin_rows(model: Transformer, x: Tensor, first: Residual) -> Rows:
     """Embeddings (N, D) as the first sublayer reads them."""
     return Rows(x, norm_rows(first.norm, x) if model.pre else x)
+
+
+def encoder_residuals(layers: list[EncoderLayer]) -> list[Residual]:
+    """Of all sublayers of an encoder."""
+    return [part for layer in layers for part in (layer.attention_residual, layer.feed_forward_residual)]
 
 
 def decoder_residuals(layers: list[DecoderLayer]) -> list[Residual]:
