@@ -53,7 +53,11 @@ def test_it_is_what_the_layers_give_one_by_one(lengths, width, norm, calls):
     assert_close(found[source.mask], expected[source.mask], rtol=1e-4, atol=1e-4)
 
 
-def test_whoever_learns_takes_the_layers(calls):
-    model = build_model(("transformer", {}))
-    model.encode(make_batch([3], [2]).source)
-    assert not calls
+def test_whoever_learns_or_drops_units_takes_the_layers(calls):
+    model, source = build_model(("transformer", {"dropout": 0.5})), make_batch([3], [2]).source
+    model.eval().encode(source)
+    with torch.no_grad():
+        model.train().encode(source)
+        assert not calls
+        model.eval().encode(source)
+    assert calls

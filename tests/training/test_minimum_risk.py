@@ -220,7 +220,8 @@ def test_the_likelihood_has_its_weight():
     plain = make_objective(given_outputs, sharpness=0.5, likelihood_weight=0).loss(model, batch)
     mixed = make_objective(given_outputs, sharpness=0.5, likelihood_weight=0.2).loss(model, batch)
     likelihood = Likelihood().loss(model, batch)
-    assert mixed.metrics["nll"] == plain.metrics["nll"] == likelihood.metrics["nll"]
+    assert mixed.metrics["nll"] == likelihood.metrics["nll"]
+    assert plain.metrics["nll"] == pytest.approx(likelihood.metrics["nll"], rel=1e-6)  # without gradients, other kernels
     assert mixed.total.item() == pytest.approx(plain.total.item() + 0.5 * 0.2 * likelihood.total.item(), rel=1e-5)
 
 

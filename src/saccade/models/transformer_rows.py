@@ -60,7 +60,7 @@ class SteppedRows(NamedTuple):
 
 def encode_rows(model: Transformer, x: Tensor, places: Packed) -> Tensor:
     """Embeddings (B, S, D) to the memory's states."""
-    if len(places.rows) <= FEW_PLACES and for_inference(x):
+    if len(places.rows) <= FEW_PLACES and for_inference(x) and not model.training:  # it knows of no dropout
         return places.unpack(encode_few(model, places.pack(x), places.starts))
     layers = cast("list[EncoderLayer]", model.encoder)
     residuals = encoder_residuals(layers)
