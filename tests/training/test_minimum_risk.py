@@ -221,7 +221,7 @@ def test_the_likelihood_has_its_weight():
     mixed = make_objective(given_outputs, sharpness=0.5, likelihood_weight=0.2).loss(model, batch)
     likelihood = Likelihood().loss(model, batch)
     assert mixed.metrics["nll"] == likelihood.metrics["nll"]
-    assert plain.metrics["nll"] == pytest.approx(likelihood.metrics["nll"], rel=1e-6)  # without gradients, other kernels
+    assert plain.metrics["nll"] == pytest.approx(likelihood.metrics["nll"], rel=1e-6)  # on other kernels
     assert mixed.total.item() == pytest.approx(plain.total.item() + 0.5 * 0.2 * likelihood.total.item(), rel=1e-5)
 
 
