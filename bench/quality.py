@@ -34,7 +34,7 @@ from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
 from bench.work import TOKENISED, NoWorkError, copy_texts, cut_into_pieces
 from saccade.config import read_yaml
 
-RECIPES = [ROOT / "recipes" / f"multi30k-tokenised{part}.yaml" for part in ("", "-risk")]
+RECIPE = ROOT / "recipes" / "multi30k-tokenised.yaml"
 RESERVE = 0.4  # minutes of a stretch kept for start, tokenisation and the last validation
 WORTH_A_START = 1.0  # minutes; with fewer left, the next stretch begins after the mark
 
@@ -53,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", choices=["saccade", "joeynmt", "eole"])
     parser.add_argument("--minutes", type=float, nargs="+", default=[30.0])
-    parser.add_argument("--recipes", type=Path, nargs="+", default=RECIPES, help="of Saccade, one from the other")
+    parser.add_argument("--recipes", type=Path, nargs="+", default=[RECIPE], help="of Saccade, one from the other")
     parser.add_argument("--json", type=Path, default=RESULTS / "quality.json", help="where the result is appended")
     options = parser.parse_args()
     origin = multi30k()
