@@ -4,7 +4,7 @@
 
 The earlier one is checked out under .bench/ and runs from there as it is, on the torch engine, without kernels of its
 own: those are compiled when a package is installed. Both take turns, each in a process of its own, on the same
-sentences.
+sentences. Both must be able to read the runs: for --before 6d36861 train them with --decoding.batch-tokens 8192.
 """
 
 from __future__ import annotations
@@ -96,9 +96,12 @@ def decode(run: str, options: argparse.Namespace) -> dict[str, Any]:
     lines = options.source.read_text(encoding="utf-8").splitlines()[: options.sentences]
     engine = {"engine": "torch"} if "engine" in inspect.signature(saccade.load).parameters else {}
     translator = saccade.load(run, "cpu", **engine)
-    translator.translate(lines, beam=options.beam)  # once in vain: memory is new, and threads begin
+    settings = {"beam": options.beam}
+    if hasattr(translator.decoding, "tokens_at_once"):  # each version with batches of its own choice
+        settings["batch_tokens"] = 0
+    translator.translate(lines, **settings)  # once in vain: memory is new, and threads begin
     began = time.perf_counter()
-    outputs = translator.translate(lines, beam=options.beam)
+    outputs = translator.translate(lines, **settings)
     return {"seconds": time.perf_counter() - began, "outputs": outputs}
 
 
