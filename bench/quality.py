@@ -7,7 +7,8 @@
 Trains on the published lower-cased, tokenised Multi30k (multi30k/tok), translates test_2016_flickr with a beam of 5,
 and scores with sacreBLEU without further tokenisation. The clock starts before pieces are learnt and text is cut;
 loading of programs counts too. Saccade trains by recipes, each from where the one before ended, and stops at each of
-the minutes: translate, score, go on. Each point is appended to results/quality.json, and all are drawn beside it.
+the minutes: translate, score, go on. A recipe with two targets also learns from the training data as the one before
+translates it, which counts as well. Each point is appended to results/quality.json, and all are drawn beside it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,20 @@ from saccade.config import read_yaml
 
 RECIPE = ROOT / "recipes" / "multi30k-tokenised.yaml"
 RESERVE = 0.4  # minutes of a stretch kept for start, tokenisation and the last validation
+LEAST = 0.1  # minutes of a stretch, should the preparation of a run have taken all that was left
 WORTH_A_START = 1.0  # minutes; with fewer left, the next stretch begins after the mark
+
+
+class Stopwatch:
+    """Counts from when it was last asked."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+
+    def minutes(self) -> float:
+        """Since then."""
+        before, self.began = self.began, time.perf_counter()
+        return (self.began - before) / 60
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,7 @@ def peer_point(peer: str, origin: Path, minutes: float) -> Point:
 def saccade_points(origin: Path, recipes: list[Path], minutes: list[float]) -> Iterator[Point]:
     """Runs of recipes, each from the weights of the one before; they pause at each of the minutes.
 
-    A recipe hands over when its updates are done. Its translations are not counted.
+    A recipe hands over when its updates are done. To translate the test set is not counted.
     """
     folder = CACHE / "quality" / "saccade"
     shutil.rmtree(folder, ignore_errors=True)
@@ -118,18 +132,19 @@ def saccade_points(origin: Path, recipes: list[Path], minutes: list[float]) -> I
     run, number, spent, trained = folder, 0, 0.0, 0.0  # minutes of the clock, and of the run that goes on
     for mark in minutes:
         while mark - spent > WORTH_A_START:
-            began = time.perf_counter()
+            clock = Stopwatch()
             if number == 0 or is_done(run):
                 if number == len(recipes):
                     break
                 before, run = run, folder / f"run-{number}"
-                command = beginning(recipes[number], run, before if number else None, work, folder / "cache")
+                command = beginning(recipes[number], run, before if number else None, work)
                 number, trained = number + 1, 0.0
             else:
                 command = [*SACCADE, "train", "--resume", str(run)]
-            trained += mark - spent - RESERVE
+            spent += clock.minutes()
+            trained += max(LEAST, mark - spent - RESERVE)
             call([*command, "--training.max-minutes", f"{trained:.3f}"], "quality-saccade")
-            spent += (time.perf_counter() - began) / 60
+            spent += clock.minutes()
         if spent > mark:
             say(f"the clock shows {spent:.2f} minutes instead of {mark:g}")
         output = folder / f"output-{mark:g}"
@@ -138,13 +153,25 @@ def saccade_points(origin: Path, recipes: list[Path], minutes: list[float]) -> I
         yield scored(output, work / "test.target", spent, ", ".join(recipe.name for recipe in recipes[:number]))
 
 
-def beginning(recipe: Path, run: Path, before: Path | None, work: Path, cache: Path) -> list[str]:
+def beginning(recipe: Path, run: Path, before: Path | None, work: Path) -> list[str]:
     """The command that begins a run of a recipe, from the weights of an earlier run if there is one."""
-    command = [*SACCADE, "train", str(recipe), "--output", str(run), "--data.cache", str(cache)]
-    for name, text in (("source", "train"), ("valid-source", "valid")):
-        command += [f"--{name}", str(work / f"{text}.source")]
-        command += [f"--{name.replace('source', 'target')}", str(work / f"{text}.target")]
-    return command if before is None else [*command, "--from", str(before)]
+    command = [*SACCADE, "train", str(recipe), "--output", str(run), "--data.cache", str(work / "cache")]
+    pairs = [(work / "train.source", work / "train.target")]
+    if before is not None:
+        command += ["--from", str(before)]
+        if isinstance(read_yaml(recipe)["data"]["target"], list):
+            pairs.append((work / "train.source", translated(before, work)))
+    for source, target in pairs:
+        command += ["--source", str(source), "--target", str(target)]
+    return [*command, "--valid-source", str(work / "valid.source"), "--valid-target", str(work / "valid.target")]
+
+
+def translated(run: Path, work: Path) -> Path:
+    """The training data as a run translates it."""
+    output = work / "train.translated"
+    files = ["--input", str(work / "train.source"), "--output", str(output)]
+    call([*SACCADE, "translate", str(run), "--beam", "5", *files], "quality-saccade-translate")
+    return output
 
 
 def is_done(run: Path) -> bool:

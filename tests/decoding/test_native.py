@@ -128,6 +128,7 @@ def test_threads_change_nothing(threads):
         torch.set_num_threads(before)
 
 
+@torch.no_grad()
 def test_what_it_cannot_do_is_left_to_python():
     model = sharp_model({})
     memory = memory_of(model, [[4, 2]] * 5)
@@ -148,3 +149,6 @@ def test_what_it_cannot_do_is_left_to_python():
     assert not used(sharp_model({"position_use": "concatenate", "position_width": 4}))
     with without_kernels():
         assert not used(model)
+    with torch.enable_grad():
+        assert not used(model)
+    assert not used(model.train())

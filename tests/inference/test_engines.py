@@ -11,7 +11,7 @@ import torch
 
 from inference.small_models import TEXTS, save_model
 from saccade.errors import SaccadeError, UsageError
-from saccade.inference import ctranslate2_cache, engines, opening
+from saccade.inference import ctranslate2_cache, engines, loading, opening
 from saccade.inference.ctranslate2_cache import NAME, PROOF
 from saccade.inference.loading import load
 from saccade.inference.translator import Translator
@@ -21,7 +21,7 @@ from saccade.interop import ctranslate2 as interop
 @pytest.fixture(autouse=True)
 def without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine where no kernels were built: there CTranslate2 is the engine of choice."""
-    monkeypatch.setattr(engines, "library", lambda: None)
+    monkeypatch.setattr(loading, "library", lambda: None)
 
 
 @pytest.fixture
@@ -140,8 +140,13 @@ def test_an_export_is_made_once_and_then_enough(folder, monkeypatch):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_torch_does_all_where_it_has_kernels(folder, monkeypatch, beam):
     assert used(load(folder, "cpu"), beam=beam) == "ctranslate2"
-    monkeypatch.setattr(engines, "library", lambda: object())
-    assert used(load(folder, "cpu"), beam=beam) == "torch"
+    expected = best(load(folder, "cpu", engine="torch"), beam=beam)
+    monkeypatch.setattr(loading, "library", lambda: object())
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)  # nobody asks for it
+    translator = load(folder, "cpu")
+    shutil.rmtree(folder)  # nor for anything beside the model, once that is loaded
+    assert used(translator, beam=beam) == "torch"
+    assert best(translator, beam=beam) == expected
 
 
 def test_the_threads_of_torch_stay_as_they_are(folder, monkeypatch):

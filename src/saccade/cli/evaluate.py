@@ -132,7 +132,7 @@ def evaluate(
         scores.append(score_perplexity(translator, sources, [accepted[0] for accepted in references]))
     comparisons: list[Comparison] = []
     if baseline is not None:
-        other = System(baseline).load(device, "torch" if engine == "torch" else "auto")  # it may be of another kind
+        other = System(baseline).load(device, engine, precision)  # or the engines would be compared too
         other_settings = search_settings(other, context, beam, lexicon)
         comparisons = compare(metrics, translate_all(other, other_settings, sources), outputs, references)
     elif baseline_output is not None:

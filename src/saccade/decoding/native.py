@@ -19,7 +19,7 @@ from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
 from saccade.interface import Decodes, Memory
 from saccade.kernels import kernel
-from saccade.kernels.decoder import FoundHypotheses, MemoryPlaces, NativeDecoder, Rules, Words
+from saccade.kernels.transformer import FoundHypotheses, MemoryPlaces, NativeDecoder, Rules, Words
 from saccade.symbols import Symbols
 
 SENTENCES = 4

@@ -1,4 +1,4 @@
-"""Search with CTranslate2: the weights of a Transformer in a runtime for CPUs, in greedy search the faster one.
+"""Search with CTranslate2: the weights of a Transformer in a runtime for CPUs.
 
 Greedy search gives the same tokens. Beam search keeps the same hypotheses alive and ranks them by the same scores, but
 it is another one in two respects: it looks for an end among the first K continuations of a sentence, not the first 2K,

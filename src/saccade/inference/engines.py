@@ -1,4 +1,4 @@
-"""Which engine does the work: torch where it has kernels of ours, else CTranslate2 for what it does as we do it."""
+"""Which engine does the work: torch, or CTranslate2 for what it does as we do it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from saccade.inference.engine import Engine, EngineName, Precision, TorchEngine
 from saccade.inference.opening import Parts
 from saccade.inference.proof import drawn_sentences, prove, validation_sentences
 from saccade.interop.ctranslate2 import expressible, import_runtime, longest_sequence, save_ctranslate2
-from saccade.kernels import library
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import TransformerConfig
 
@@ -25,14 +24,14 @@ USE_TORCH = "leave the engine to auto, or choose torch"
 
 
 class Engines:
-    """Those that a translator has; the fast one is made when the first work comes that it can do."""
+    """Those that a translator has; that of CTranslate2 is made when the first work comes that it can do."""
 
     def __init__(self, torch_engine: TorchEngine, vocabulary: int, exporter: Exporter | None = None) -> None:
         """`vocabulary` is that of the target; without an exporter torch does everything."""
         self.torch = torch_engine
         self.vocabulary = vocabulary
         self.exporter = exporter
-        self.fast: CTranslate2Engine | None = None
+        self.ctranslate2: CTranslate2Engine | None = None
         self.lock = Lock()
 
     def choose(self, settings: DecodingConfig, *, prefixes: bool = False, shortlist: bool = False) -> Engine:
@@ -43,17 +42,17 @@ class Engines:
         reason = refusal(settings, self.vocabulary, prefixes=prefixes, shortlist=shortlist)
         if reason is not None and exporter.insists:
             raise UsageError(f"the engine ctranslate2 cannot do this: {reason}", do=USE_TORCH)
-        if reason is not None or (not exporter.insists and library() is not None):
+        if reason is not None:
             return self.torch
         with self.lock:  # several threads may come at once, and the first one makes it for all
-            if self.fast is None and self.exporter is not None:
-                self.fast = exporter.engine(self.torch)
-                self.exporter = None if self.fast is None else exporter  # it has said why
-        return self.torch if self.fast is None else self.fast
+            if self.ctranslate2 is None and self.exporter is not None:
+                self.ctranslate2 = exporter.engine(self.torch)
+                self.exporter = None if self.ctranslate2 is None else exporter  # it has said why
+        return self.torch if self.ctranslate2 is None else self.ctranslate2
 
 
 class Exporter:
-    """Makes the fast engine of a model folder."""
+    """Makes the CTranslate2 engine of a model folder."""
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from saccade.inference.engines import Exporter, check_engine, unavailable
 from saccade.inference.opening import open_parts
 from saccade.inference.shortlist import read_shortlist
 from saccade.inference.translator import Translator
+from saccade.kernels import library
 
 
 def load(
@@ -59,8 +60,8 @@ def load(
 
 
 def open_translator(folder: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
-    """The translator of one model folder."""
-    if engine == "torch":
+    """The translator of one model folder; `auto` asks CTranslate2 only where torch has no kernels of ours."""
+    if engine == "torch" or (engine == "auto" and library() is not None):
         return translator_from(load_model_folder(folder, device), device, where=str(folder))
     parts = open_parts(folder, device)
     decoding = build(DecodingConfig, parts.generation, where=str(folder / GENERATION))

@@ -101,7 +101,7 @@ class Translator:
 
     @property
     def model(self) -> Translates:
-        """The model itself; the fast engine does without it."""
+        """The model itself; CTranslate2 does without it."""
         return self.load_model()
 
     @property

@@ -18,9 +18,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from saccade.kernels.decoder import Decoder, Encoder, FoundHypotheses, MemoryPlaces, PastSteps, Rules, Words
 from saccade.kernels.recurrent import Shares
 from saccade.kernels.screening import ScreenedTable
+from saccade.kernels.transformer import (
+    LAYOUTS,
+    Decoder,
+    Encoder,
+    FoundHypotheses,
+    MemoryPlaces,
+    PastSteps,
+    Rules,
+    Words,
+)
 
 LEVELS = {"AVX512": ("v4", "v3", "v1"), "AVX2": ("v3", "v1")}
 """What torch calls the processor's instructions, and the libraries for it, best first."""
@@ -38,6 +47,7 @@ class Projected(ctypes.Structure):
 
 
 SIGNATURES = {
+    "saccade_layouts": (c_int, POINTER(c_int64)),
     "saccade_dropout": (c_int, c_int64, c_void_p, c_void_p, c_int32, c_uint64),
     "saccade_residual_norm": (
         *(c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_int32, c_uint64),
@@ -126,9 +136,10 @@ def path_of(level: str) -> Path | None:
 def load(level: str) -> ctypes.CDLL | None:
     """The kernels of a level, or None if they do not load here."""
     try:
-        return declared(ctypes.CDLL(str(path_of(level))))
+        found = declared(ctypes.CDLL(str(path_of(level))))
     except (OSError, AttributeError):  # built elsewhere, or from an older source
         return None
+    return found if layouts(found) == [ctypes.sizeof(structure) for structure in LAYOUTS] else None
 
 
 def declared(found: ctypes.CDLL) -> ctypes.CDLL:
@@ -137,6 +148,13 @@ def declared(found: ctypes.CDLL) -> ctypes.CDLL:
         function = getattr(found, name)
         function.argtypes, function.restype = types, None
     return found
+
+
+def layouts(found: ctypes.CDLL) -> list[int]:
+    """How large a library takes the structures to be that it reads."""
+    sizes = (c_int64 * len(LAYOUTS))()
+    found.saccade_layouts(1, sizes)
+    return list(sizes)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,6 @@
 /* One place of a few hypotheses through all layers of a Transformer's decoder, in one call: a decoder of four layers is
  * sixty calls otherwise, each of which takes longer to begin than its work. */
 
-#include "decoder.h"
-#include "few_rows.h"
 #include "one_place.h"
 #include "sublayers.h"
 
@@ -29,15 +27,16 @@ EXPORT void saccade_few_products(int threads, int64_t rows, int64_t ins, int64_t
 
 void decoder_step(const decoder *d, int64_t rows, past p, memory m, float *x, float *out)
 {
-    int64_t width = d->heads * d->head, wide = 3 * width > d->inner ? 3 * width : d->inner;
+    shape s = d->shape;
+    int64_t width = s.width, wide = 3 * width > s.inner ? 3 * width : s.inner;
     int64_t most = p.count > m.longest ? p.count : m.longest, size = rows * width;
     float *hidden = zeros((size_t)(rows * wide)), *context = zeros((size_t)size);
     float *scores = zeros((size_t)rounded(most, LANES));
     const float **keys = malloc(2 * (size_t)(most ? most : 1) * sizeof(*keys)), **values = keys + most;
     if (!keys) abort();
-    begin_sublayers(d->ending, rows, x, d->first_norm, out);
-    for (int64_t l = 0; l < d->layers; l++) {
-        const layer *w = d->weights + l;
+    begin_sublayers(s, rows, x, d->first_norm, out);
+    for (int64_t l = 0; l < s.layers; l++) {
+        const decoder_weights *w = d->weights + l;
         float *projected = p.steps[p.count - 1] + l * rows * 3 * width;
         product(rows, width, 3 * width, out, w->own, projected, 3 * width);
         for (int64_t row = 0; row < rows; row++) {
@@ -45,11 +44,11 @@ void decoder_step(const decoder *d, int64_t rows, past p, memory m, float *x, fl
                 keys[t] = p.steps[t] + (l * p.step_rows[t] + p.origin[row * p.places + t]) * 3 * width + width;
                 values[t] = keys[t] + width;
             }
-            attend_row(d->heads, d->head, p.count, keys, values, projected + row * 3 * width, w->own_bias,
+            attend_row(s.heads, width / s.heads, p.count, keys, values, projected + row * 3 * width, w->own_bias,
                        w->own_bias + 2 * width, scores, context + row * width, NULL, 0);
         }
         product(rows, width, width, context, w->own_output, hidden, width);
-        add_and_normalise(d->ending, rows, hidden, w->own_output_bias, w->after[0], x, out);
+        add_and_normalise(s, rows, hidden, w->own_output_bias, w->after[0], x, out);
 
         product(rows, width, width, out, w->cross, hidden, width);
         for (int64_t row = 0; row < rows; row++) {
@@ -58,16 +57,14 @@ void decoder_step(const decoder *d, int64_t rows, past p, memory m, float *x, fl
                 keys[t] = m.values + (l * m.rows + m.first[sentence] + t) * 2 * width;
                 values[t] = keys[t] + width;
             }
-            attend_row(d->heads, d->head, m.counts[sentence], keys, values, hidden + row * width, w->cross_bias,
+            attend_row(s.heads, width / s.heads, m.counts[sentence], keys, values, hidden + row * width, w->cross_bias,
                        w->value_bias, scores, context + row * width, NULL, 0);
         }
         product(rows, width, width, context, w->cross_output, hidden, width);
-        add_and_normalise(d->ending, rows, hidden, w->cross_output_bias, w->after[1], x, out);
+        add_and_normalise(s, rows, hidden, w->cross_output_bias, w->after[1], x, out);
 
-        product(rows, width, d->inner, out, w->expand, hidden, d->inner);
-        rectify(rows, d->inner, hidden, w->expand_bias);
-        product(rows, d->inner, width, hidden, w->contract, context, width);
-        add_and_normalise(d->ending, rows, context, w->contract_bias, w->after[2], x, out);
+        feed_forward(s, rows, w->expand, w->expand_bias, w->contract, w->contract_bias, w->after[2], hidden, context, x,
+                     out);
     }
     free(keys);
     free(scores);

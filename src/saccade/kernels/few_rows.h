@@ -1,5 +1,5 @@
 /* Products of a few rows: a dot product for each row and output, with the weights as they lie. From some tens of rows on
- * the library's products are faster, for fewer they take longer to begin than these take in all. */
+ * the library's products are faster, for fewer they take longer to begin than these take in all (docs/log.md). */
 
 #ifndef SACCADE_FEW_ROWS_H
 #define SACCADE_FEW_ROWS_H

@@ -158,6 +158,27 @@ INLINE void moments(int64_t width, const float *row, float epsilon, float *mean,
     *inverse = 1.0f / sqrtf(sum_of(squares) / (float)width + epsilon);
 }
 
+/* (row - mean) / deviation * scale + shift */
+INLINE void normalise_row(int64_t width, const float *row, float mean, float inverse, const float *scale,
+                          const float *shift, float *to)
+{
+    for (int64_t at = 0; at < width; at += LANES) {
+        int some = within(at, width);
+        lanes value = (load_within(row + at, some) - mean) * inverse;
+        store_within(to + at, value * load_within(scale + at, some) + load_within(shift + at, some), some);
+    }
+}
+
+/* max(0, row + bias), in place; what is no number stays none. */
+INLINE void rectify_row(int64_t width, float *row, const float *bias)
+{
+    for (int64_t at = 0; at < width; at += LANES) {
+        int some = within(at, width);
+        lanes value = load_within(row + at, some) + load_within(bias + at, some);
+        store_within(row + at, chosen(value < 0.0f, all(0.0f), value), some);
+    }
+}
+
 /* Scores to weights that sum to 1, in place; there is room for whole lanes. */
 INLINE void softmax(float *scores, int64_t count)
 {

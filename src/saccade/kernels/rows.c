@@ -29,7 +29,6 @@ EXPORT void saccade_residual_norm(int threads, int64_t rows, int64_t width, cons
 #pragma omp parallel for num_threads(threads) if (rows * width >= ALONE_BELOW) schedule(static)
     for (int64_t row = 0; row < rows; row++) {
         const float *a = x + row * width, *total = sublayer ? sublayer + row * width : a;
-        float *to = normal + row * width;
         for (int64_t block = 0; sublayer && block < blocks; block++) {
             lanes factor[2] = {all(1.0f), all(1.0f)};
             if (dropped) factors(&c, (uint32_t)(row * blocks + block), factor, factor + 1);
@@ -42,11 +41,7 @@ EXPORT void saccade_residual_norm(int threads, int64_t rows, int64_t width, cons
             }
         }
         moments(width, total, epsilon, mean + row, inverse + row);
-        for (int64_t at = 0; at < width; at += LANES) {
-            int some = within(at, width);
-            lanes value = (load_within(total + at, some) - mean[row]) * inverse[row];
-            store_within(to + at, value * load_within(scale + at, some) + load_within(shift + at, some), some);
-        }
+        normalise_row(width, total, mean[row], inverse[row], scale, shift, normal + row * width);
     }
 }
 
@@ -116,12 +111,7 @@ EXPORT void saccade_residual_norm_backward(int threads, int64_t rows, int64_t wi
 EXPORT void saccade_bias_relu(int threads, int64_t rows, int64_t width, float *x, const float *bias)
 {
 #pragma omp parallel for num_threads(threads) if (rows * width >= ALONE_BELOW) schedule(static)
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t at = 0; at < width; at += LANES) {
-            int some = within(at, width);
-            lanes value = load_within(x + row * width + at, some) + load_within(bias + at, some);
-            store_within(x + row * width + at, chosen(value < 0.0f, all(0.0f), value), some);
-        }
+    for (int64_t row = 0; row < rows; row++) rectify_row(width, x + row * width, bias);
 }
 
 /* `out` is what came out on the way forward. */

@@ -3,27 +3,8 @@
  * They do what greedy.py and beam.py do, step for step and in the same order; those say why. Here a step of a few
  * hypotheses does not wait for Python, which takes twice as long as the model itself. */
 
-#include "decoder.h"
+#include "transformer.h"
 #include "vocabulary.h"
-
-/* How tokens become vectors and vectors logits. */
-typedef struct {
-    int64_t vocabulary;
-    float scale;
-    const float *embedding, *positions, *output; /* (vocabulary, width), (limit, width) or NULL, (vocabulary, width) */
-} words;
-
-/* What an output must keep to; before min_length the last of `never`, the end, is forbidden too. */
-typedef struct {
-    int64_t limit, min_length, begin, end, nevers;
-    const int64_t *never;
-} rules;
-
-/* What was found: `count` hypotheses, best first, as columns; tokens and their log-probabilities (most, limit). */
-typedef struct {
-    int64_t count, *tokens, *lengths, *finished;
-    float *token_logs, *logs, *scores;
-} hypotheses;
 
 /* Live hypotheses, at most `most` of them, and what all steps so far have left. */
 typedef struct {
@@ -70,16 +51,16 @@ static void end_live(live *l)
 static void look_further(int threads, const decoder *d, const words *w, memory m, const rules *r, live *l, int64_t count,
                          float *logits, float *values, int64_t *places)
 {
-    int64_t width = d->heads * d->head, place = l->count;
+    int64_t width = d->shape.width, place = l->count;
     float *x = room(l->rows * width, 4), *out = room(l->rows * width, 4);
-    l->steps[place] = room(d->layers * l->rows * 3 * width, 4);
+    l->steps[place] = room(d->shape.layers * l->rows * 3 * width, 4);
     l->step_rows[place] = l->rows;
     l->count++;
     for (int64_t row = 0; row < l->rows; row++) {
         int64_t token = place ? l->tokens[row * l->limit + place - 1] : r->begin;
         l->origin[row * l->limit + place] = row;
         for (int64_t i = 0; i < width; i++)
-            x[row * width + i] = w->embedding[token * width + i] * w->scale + (w->positions ? w->positions[place * width + i] : 0);
+            x[row * width + i] = w->embedding[token * width + i] * w->scale + w->positions[place * width + i];
     }
     m.beam = l->rows;
     past p = {l->count, l->limit, l->steps, l->step_rows, l->origin};

@@ -1,61 +1,47 @@
-/* What surrounds the products of a Transformer's sublayers, for a few rows. */
+/* What a Transformer's sublayers have in common, for a few rows. */
 
 #ifndef SACCADE_SUBLAYERS_H
 #define SACCADE_SUBLAYERS_H
 
-#include "lanes.h"
+#include "few_rows.h"
+#include "transformer.h"
 
-typedef struct {
-    const float *scale, *shift;
-} norm;
-
-/* How the sublayers of a model end. */
-typedef struct {
-    int64_t width, pre; /* the norm comes first, not last */
-    float epsilon;
-} residual;
-
-INLINE void normalise(int64_t rows, int64_t width, const float *x, norm by, float epsilon, float *to)
+INLINE void normalise(int64_t rows, int64_t width, const float *x, norm by, float *to)
 {
     for (int64_t row = 0; row < rows; row++, x += width, to += width) {
         float mean, inverse;
-        moments(width, x, epsilon, &mean, &inverse);
-        for (int64_t at = 0; at < width; at += LANES) {
-            int some = within(at, width);
-            lanes value = (load_within(x + at, some) - mean) * inverse;
-            value = value * load_within(by.scale + at, some) + load_within(by.shift + at, some);
-            store_within(to + at, value, some);
-        }
+        moments(width, x, by.epsilon, &mean, &inverse);
+        normalise_row(width, x, mean, inverse, by.scale, by.shift, to);
     }
 }
 
 /* What the first sublayer reads. */
-INLINE void begin_sublayers(residual r, int64_t rows, const float *x, norm first, float *normal)
+INLINE void begin_sublayers(shape s, int64_t rows, const float *x, norm first, float *normal)
 {
-    if (r.pre)
-        normalise(rows, r.width, x, first, r.epsilon, normal);
+    if (s.pre)
+        normalise(rows, s.width, x, first, normal);
     else
-        memcpy(normal, x, 4 * (size_t)(rows * r.width));
+        memcpy(normal, x, 4 * (size_t)(rows * s.width));
 }
 
 /* x += sublayer + bias, and that normalised; with the norm last, x is the normalised sum itself. */
-INLINE void add_and_normalise(residual r, int64_t rows, const float *sublayer, const float *bias, norm by, float *x,
+INLINE void add_and_normalise(shape s, int64_t rows, const float *sublayer, const float *bias, norm by, float *x,
                               float *normal)
 {
     for (int64_t row = 0; row < rows; row++)
-        for (int64_t i = 0; i < r.width; i++) x[row * r.width + i] += sublayer[row * r.width + i] + bias[i];
-    normalise(rows, r.width, x, by, r.epsilon, normal);
-    if (!r.pre) memcpy(x, normal, 4 * (size_t)(rows * r.width));
+        for (int64_t i = 0; i < s.width; i++) x[row * s.width + i] += sublayer[row * s.width + i] + bias[i];
+    normalise(rows, s.width, x, by, normal);
+    if (!s.pre) memcpy(x, normal, 4 * (size_t)(rows * s.width));
 }
 
-/* max(0, x + bias), in place */
-INLINE void rectify(int64_t rows, int64_t width, float *x, const float *bias)
+/* The last sublayer of a layer, with room for `hidden` (rows, inner) and for what comes of it, `fed` (rows, width). */
+INLINE void feed_forward(shape s, int64_t rows, const float *expand, const float *expand_bias, const float *contract,
+                         const float *contract_bias, norm after, float *hidden, float *fed, float *x, float *normal)
 {
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t i = 0; i < width; i++) {
-            float value = x[row * width + i] + bias[i];
-            x[row * width + i] = value > 0 ? value : 0;
-        }
+    product(rows, s.width, s.inner, normal, expand, hidden, s.inner);
+    for (int64_t row = 0; row < rows; row++) rectify_row(s.inner, hidden + row * s.inner, expand_bias);
+    product(rows, s.inner, s.width, hidden, contract, fed, s.width);
+    add_and_normalise(s, rows, fed, contract_bias, after, x, normal);
 }
 
 #endif

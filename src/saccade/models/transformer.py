@@ -24,7 +24,8 @@ from saccade.interface import (
     Step,
     VocabularySizes,
 )
-from saccade.kernels.decoder import NativeDecoder
+from saccade.kernels import for_inference
+from saccade.kernels.transformer import NativeDecoder
 from saccade.layers.attention import apart, side_by_side
 from saccade.layers.embedding import Embedding, OutputLayer, embedding_table
 from saccade.layers.feed_forward import FeedForward
@@ -316,7 +317,7 @@ class Transformer(nn.Module):
 
     def start(self, memory: Memory) -> tuple[LayerState, ...] | RowState:
         """Empty caches, and the keys and values of the memory."""
-        if self.packs(memory.states, record=False):
+        if self.steps_rows(memory):
             return start_rows(self, memory)
         return tuple(layer.start(memory) for layer in self.decoder_layers())
 
@@ -342,15 +343,23 @@ class Transformer(nn.Module):
     def native(self, memory: Memory) -> NativeDecoder | None:
         """All that a search in C needs, where there is one for this model."""
         whole = isinstance(self.output.projection, nn.Identity) and self.target_embedding.table.size(1) == self.width
-        return native_decoder(self, memory) if whole and self.packs(memory.states, record=False) else None
+        return native_decoder(self, memory) if whole and self.steps_rows(memory) else None
 
     def packs(self, x: Tensor, record: bool) -> bool:
         """Whether a batch (B, T, D) goes through the layers without its padding."""
         drops = self.training and self.drops_attention
         return self.plain and not record and not drops and packs(x, x.size(1))
 
+    def steps_rows(self, memory: Memory) -> bool:
+        """Whether hypotheses go through the layers by kernels that have no way back."""
+        return for_inference(memory.states) and self.packs(memory.states, record=False)
+
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """The encoder's layers with their type, which a module list forgets."""
+        return cast("list[EncoderLayer]", self.encoder)
+
     def decoder_layers(self) -> list[DecoderLayer]:
-        """The decoder's layers with their type, which a module list forgets."""
+        """Those of the decoder."""
         return cast("list[DecoderLayer]", self.decoder)
 
     def logits(self, outputs: Tensor) -> Tensor:

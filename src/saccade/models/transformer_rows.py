@@ -7,24 +7,16 @@ bias, the residual sum and the norm in one pass, whosever that norm is.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from saccade.interface import Memory, OfMemory, Shared
 from saccade.kernels import for_inference, kernel
-from saccade.kernels.decoder import (
-    Decoder,
-    Encoder,
-    EncoderWeights,
-    Ending,
-    LayerWeights,
-    MemoryPlaces,
-    NativeDecoder,
-    Norm,
-    PastSteps,
-)
+from saccade.kernels.transformer import Decoder, Encoder, MemoryPlaces, NativeDecoder, Norm, PastSteps, Shape
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.packed import Packed, Rows, norm_rows, row_product
 from saccade.layers.stepping import MemoryRows, Past, further, no_past
@@ -34,11 +26,13 @@ if TYPE_CHECKING:
     from saccade.layers.residual import Residual
     from saccade.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
+Whole = TypeVar("Whole", Encoder, Decoder)
+
 FEW = 16
 """So many hypotheses at most go through all layers in one call; the library's products are faster with more."""
 
 FEW_PLACES = 48
-"""So many places of sources at most, likewise: the library takes long to begin with them."""
+"""So many places of sources at most, likewise; with `transformer-base` both are then as fast."""
 
 
 class RowState(NamedTuple):
@@ -46,7 +40,7 @@ class RowState(NamedTuple):
 
     past: Past
     memory: OfMemory[MemoryRows]
-    weights: Shared[Decoder]  # where they are
+    whole: Shared[Decoder | None]  # for steps in one call
 
 
 class SteppedRows(NamedTuple):
@@ -60,9 +54,10 @@ class SteppedRows(NamedTuple):
 
 def encode_rows(model: Transformer, x: Tensor, places: Packed) -> Tensor:
     """Embeddings (B, S, D) to the memory's states."""
-    if len(places.rows) <= FEW_PLACES and for_inference(x) and not model.training:  # it knows of no dropout
-        return places.unpack(encode_few(model, places.pack(x), places.starts))
-    layers = cast("list[EncoderLayer]", model.encoder)
+    whole = encoder_of(model) if len(places.rows) <= FEW_PLACES and for_inference(x) else None
+    if whole is not None:
+        return places.unpack(encode_few(whole, places.pack(x), places.starts))
+    layers = model.encoder_layers()
     residuals = encoder_residuals(layers)
     norms = iter(following(residuals, model.encoder_norm))
     rows = begin_rows(model, places.pack(x), residuals[0])
@@ -73,26 +68,14 @@ def encode_rows(model: Transformer, x: Tensor, places: Packed) -> Tensor:
     return places.unpack(rows.normal)
 
 
-def encode_few(model: Transformer, x: Tensor, starts: Tensor) -> Tensor:
-    """The same of a few rows (N, D) in one call; `starts` (B + 1,) are the first rows of the sentences."""
-    x, out = x.clone(), torch.empty_like(x)
+def encode_few(whole: Encoder, x: Tensor, starts: Tensor) -> Tensor:
+    """The same of a few rows (N, D), which are written over; `starts` (B + 1,) are the first rows of the sentences."""
+    out = torch.empty_like(x)
     kernel(
-        *("encode_few", ctypes.byref(encoder_of(model)), len(x), len(starts) - 1),
+        *("encode_few", ctypes.byref(whole), len(x), len(starts) - 1),
         *(starts.data_ptr(), x.data_ptr(), out.data_ptr()),
     )
     return out
-
-
-def encoder_of(model: Transformer) -> Encoder:
-    """Where the weights of the encoder are."""
-    layers = cast("list[EncoderLayer]", model.encoder)
-    norms = iter(following(encoder_residuals(layers), model.encoder_norm))
-    after = ((Norm * 2)(Norm.of(next(norms)), Norm.of(next(norms))) for _ in layers)
-    weights = [
-        EncoderWeights(*(tensor.data_ptr() for tensor in (*own_weights(layer), *fed_weights(layer))), own)
-        for layer, own in zip(layers, after, strict=True)
-    ]
-    return Encoder(*shape_of(model, layers[0], len(layers)), (EncoderWeights * len(layers))(*weights))
 
 
 def decode_rows(model: Transformer, x: Tensor, places: Packed, memory: Memory) -> Tensor:
@@ -124,8 +107,9 @@ def start_rows(model: Transformer, memory: Memory) -> RowState:
 def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, record: bool) -> SteppedRows:
     """One more place from embeddings (N, D), mask (B, S)."""
     state = state._replace(past=further(state.past, x.new_empty(len(model.decoder), len(x), 3 * x.size(1))))
-    if len(x) <= FEW and not record:
-        return SteppedRows(step_few(x, state, mask), state, [], [])
+    whole = state.whole.value
+    if whole is not None and len(x) <= FEW and not record:
+        return SteppedRows(step_few(whole, x, state, mask), state, [], [])
     layers = model.decoder_layers()
     residuals = decoder_residuals(layers)
     norms = iter(following(residuals, model.decoder_norm))
@@ -141,13 +125,13 @@ def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, reco
     return SteppedRows(rows.normal, state, *map(list, zip(*looks, strict=True)))
 
 
-def step_few(x: Tensor, state: RowState, mask: Tensor) -> Tensor:
+def step_few(whole: Decoder, x: Tensor, state: RowState, mask: Tensor) -> Tensor:
     """The same of a few hypotheses in one call."""
     past, memory = state.past, state.memory.value
     steps = torch.tensor([[step.data_ptr(), step.size(1)] for step in past.steps.value]).t().contiguous()  # (2, t)
     x, out = x.clone(), torch.empty_like(x)
     kernel(
-        *("decoder_step", ctypes.byref(state.weights.value), len(x)),
+        *("decoder_step", ctypes.byref(whole), len(x)),
         PastSteps(past.place, past.place, steps[0].data_ptr(), steps[1].data_ptr(), past.origin.data_ptr()),
         memory_places(memory, len(x) // max(1, len(mask)), mask.size(1)),
         *(x.data_ptr(), out.data_ptr()),
@@ -161,31 +145,69 @@ def memory_places(memory: MemoryRows, beam: int, longest: int) -> MemoryPlaces:
     return MemoryPlaces(rows.data_ptr(), rows.size(1), beam, longest, memory.first.data_ptr(), memory.counts.data_ptr())
 
 
-def decoder_of(model: Transformer) -> Decoder:
-    """Where the weights of the decoder are."""
+def encoder_of(model: Transformer) -> Encoder | None:
+    """Where the weights of the encoder are, for a kernel that does all of it."""
+    layers = model.encoder_layers()
+    weights = [(*own_weights(layer), *fed_weights(layer)) for layer in layers]
+    return whole_stack(Encoder, layers, weights, encoder_residuals(layers), model.encoder_norm)
+
+
+def decoder_of(model: Transformer) -> Decoder | None:
+    """Where the weights of the decoder are, for kernels that do all of it."""
     layers = model.decoder_layers()
-    norms = iter(following(decoder_residuals(layers), model.decoder_norm))
-    weights = (LayerWeights * len(layers))(*(weights_of(layer, [next(norms) for _ in range(3)]) for layer in layers))
-    return Decoder(*shape_of(model, layers[0], len(layers)), weights)
+    weights = [(*own_weights(layer), *cross_weights(layer), *fed_weights(layer)) for layer in layers]
+    return whole_stack(Decoder, layers, weights, decoder_residuals(layers), model.decoder_norm)
 
 
-def shape_of(
-    model: Transformer, layer: EncoderLayer | DecoderLayer, layers: int
-) -> tuple[int, int, int, int, Ending, Norm]:
-    """Layers, heads, their width, the inner width, how sublayers end, and the norm of the first."""
-    attention, network = layer.attention, cast("FeedForward", layer.feed_forward)
-    width, first = attention.output.in_features, layer.attention_residual.norm
-    ending = Ending(width, model.pre, first.eps)
-    return layers, attention.heads, width // attention.heads, network.inner, ending, Norm.of(first)
+def whole_stack(
+    kind: type[Whole],
+    layers: Sequence[EncoderLayer | DecoderLayer],
+    weights: Sequence[tuple[Tensor, ...]],
+    residuals: list[Residual],
+    last: nn.Module,
+) -> Whole | None:
+    """All layers for one call, or None where that would not do what they do one by one.
+
+    It drops no units, reads float32 without gaps, and takes all layers to be of one shape.
+    """
+    first = residuals[0].norm
+    after: list[nn.LayerNorm] = [cast("nn.LayerNorm", norm) for norm in following(residuals, last)]
+    norms = [tensor for norm in (first, *after) for tensor in (norm.weight, norm.bias)]
+    heads, width = layers[0].attention.heads, layers[0].attention.output.in_features
+    alike = all(layer.attention.heads == heads for layer in layers) and len({shapes(own) for own in weights}) == 1
+    if any(residual.training for residual in residuals) or not alike or not readable(chain(norms, *weights)):
+        return None
+    following_norms, each = iter(map(Norm.of, after)), len(residuals) // len(layers)
+    places = [
+        kind.layer(*(tensor.data_ptr() for tensor in own), (Norm * each)(*islice(following_norms, each)))
+        for own in weights
+    ]
+    inner = cast("FeedForward", layers[0].feed_forward).inner
+    shape = Shape(len(layers), heads, width, inner, residuals[0].pre)
+    found = kind(shape, Norm.of(first), (kind.layer * len(layers))(*places))
+    found.kept = weights, norms
+    return found
 
 
-def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder:
-    """The decoder and a memory for a search that is all in C."""
+def readable(tensors: Iterable[Tensor]) -> bool:
+    """Whether a kernel that is told where they begin reads what is in them."""
+    return all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)
+
+
+def shapes(tensors: tuple[Tensor, ...]) -> tuple[torch.Size, ...]:
+    """Of each of them."""
+    return tuple(tensor.shape for tensor in tensors)
+
+
+def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder | None:
+    """The decoder and a memory for a search that is all in C; None without a decoder for that."""
     embedding, state = model.target_embedding, start_rows(model, memory)
-    rows = state.memory.value
+    rows, whole = state.memory.value, state.whole.value
+    if whole is None or not readable((embedding.table, model.output.table)):
+        return None
     width = embedding.table.size(1)
     return NativeDecoder(
-        state.weights.value,
+        whole,
         embedding.table,
         embedding.scale,
         lambda places: embedding.positions(memory.states.new_zeros(1, places, width), 0)[0],
@@ -196,22 +218,17 @@ def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder:
     )
 
 
-def weights_of(layer: DecoderLayer, after: list[nn.Module]) -> LayerWeights:
-    """Where the weights of a layer are; `after` are the norms that follow its sublayers."""
-    cross = layer.cross
-    tensors = (
-        *own_weights(layer),
-        *(cross.query.weight, cross.query.bias, cross.key_value.bias[cross.query.out_features :]),
-        *(cross.output.weight, cross.output.bias),
-        *fed_weights(layer),
-    )
-    return LayerWeights(*(tensor.data_ptr() for tensor in tensors), (Norm * 3)(*map(Norm.of, after)))
-
-
 def own_weights(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:
     """Those of its self-attention."""
     own = layer.attention
     return own.query_key_value.weight, own.query_key_value.bias, own.output.weight, own.output.bias
+
+
+def cross_weights(layer: DecoderLayer) -> tuple[Tensor, ...]:
+    """Those of its attention to the memory, but for what makes the keys and values."""
+    cross = layer.cross
+    value_bias = cross.key_value.bias[cross.query.out_features :]
+    return cross.query.weight, cross.query.bias, value_bias, cross.output.weight, cross.output.bias
 
 
 def fed_weights(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:

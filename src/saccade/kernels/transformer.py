@@ -1,4 +1,4 @@
-"""A Transformer as the kernels see it: the structures of encoder.c, decoder.h and search.c."""
+"""A Transformer as the kernels see it: the structures of transformer.h."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch import Tensor, nn
 class Norm(ctypes.Structure):
     """Where the weights of a layer normalisation are."""
 
-    _fields_ = (("scale", c_void_p), ("shift", c_void_p))
+    _fields_ = (("scale", c_void_p), ("shift", c_void_p), ("epsilon", c_float))
 
     @classmethod
-    def of(cls, norm: nn.Module) -> Norm:
-        """Nowhere for a norm that does nothing."""
-        return cls(*(tensor.data_ptr() for tensor in norm.parameters()))
+    def of(cls, norm: nn.LayerNorm) -> Norm:
+        """One that has both weights."""
+        return cls(norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps)
 
 
-class Ending(ctypes.Structure):
-    """How sublayers end: the width, whether the norm comes first, its epsilon."""
+class Shape(ctypes.Structure):
+    """What all layers of a stack have in common; whether their norms come first."""
 
-    _fields_ = (("width", c_int64), ("pre", c_int64), ("epsilon", c_float))
+    _fields_ = tuple((name, c_int64) for name in ("layers", "heads", "width", "inner", "pre"))
 
 
 class EncoderWeights(ctypes.Structure):
@@ -40,15 +40,12 @@ class EncoderWeights(ctypes.Structure):
 class Encoder(ctypes.Structure):
     """All layers of the encoder."""
 
-    _fields_ = (
-        *((name, c_int64) for name in ("layers", "heads", "head", "inner")),
-        ("ending", Ending),
-        ("first_norm", Norm),
-        ("weights", POINTER(EncoderWeights)),  # keeps the array alive
-    )
+    _fields_ = (("shape", Shape), ("first_norm", Norm), ("weights", POINTER(EncoderWeights)))
+    layer = EncoderWeights
+    kept: object  # the tensors, which must stay where they are; the array of the weights is kept by its pointer
 
 
-class LayerWeights(ctypes.Structure):
+class DecoderWeights(ctypes.Structure):
     """Where the weights of a layer of the decoder are."""
 
     _fields_ = (
@@ -62,12 +59,9 @@ class LayerWeights(ctypes.Structure):
 class Decoder(ctypes.Structure):
     """All layers of the decoder."""
 
-    _fields_ = (
-        *((name, c_int64) for name in ("layers", "heads", "head", "inner")),
-        ("ending", Ending),
-        ("first_norm", Norm),
-        ("weights", POINTER(LayerWeights)),  # keeps the array alive
-    )
+    _fields_ = (("shape", Shape), ("first_norm", Norm), ("weights", POINTER(DecoderWeights)))
+    layer = DecoderWeights
+    kept: object  # as those of the encoder
 
 
 class PastSteps(ctypes.Structure):
@@ -119,6 +113,13 @@ class FoundHypotheses(ctypes.Structure):
         ("count", c_int64),
         *((name, c_void_p) for name in ("tokens", "lengths", "finished", "token_logs", "logs", "scores")),
     )
+
+
+LAYOUTS = (
+    *(Encoder, EncoderWeights, Decoder, DecoderWeights),
+    *(PastSteps, MemoryPlaces, Words, Rules, FoundHypotheses),
+)
+"""The structures whose sizes layouts.c tells, in that order."""
 
 
 @dataclass(frozen=True)
