@@ -34,7 +34,7 @@ TUNED_ON = 400  # sentences with which settings are chosen
 SINGLE = 100  # sentences that are translated one by one
 ENGINES = {
     "Saccade (auto)": ("auto", "float32"),
-    EIGHT_BITS: ("ctranslate2", "int8"),
+    EIGHT_BITS: ("auto", "int8"),
     "Saccade (torch)": ("torch", "float32"),
 }
 PEERS = (Entry("transformers, generate", "transformers"), Entry("eole", "eole"), Entry("Joey NMT", "joeynmt"))
@@ -151,10 +151,7 @@ def ours(bench: Bench) -> list[Contestant]:
         note_costs(bench.contest, batch.result)
         return turn_of(bench, name, batch, single)
 
-    names = [name for name in ENGINES if name != EIGHT_BITS or not SIZES[bench.size_name].length]
-    if len(names) < len(ENGINES):
-        bench.contest.remarks.append(f"{EIGHT_BITS} is left out: torch searches again what cannot end")
-    return [Contestant(name, lambda name=name: measure(name)) for name in names]
+    return [Contestant(name, lambda name=name: measure(name)) for name in ENGINES]
 
 
 def ctranslate2(bench: Bench) -> list[Contestant]:

@@ -35,7 +35,7 @@ from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
 from bench.work import TOKENISED, NoWorkError, copy_texts, cut_into_pieces
 from saccade.config import read_yaml
 
-RECIPE = ROOT / "recipes" / "multi30k-tokenised.yaml"
+RECIPES = [ROOT / "recipes" / f"multi30k-tokenised{stage}.yaml" for stage in ("", "-distilled")]
 RESERVE = 0.4  # minutes of a stretch kept for start, tokenisation and the last validation
 LEAST = 0.1  # minutes of a stretch, should the preparation of a run have taken all that was left
 WORTH_A_START = 1.0  # minutes; with fewer left, the next stretch begins after the mark
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", choices=["saccade", "joeynmt", "eole"])
     parser.add_argument("--minutes", type=float, nargs="+", default=[30.0])
-    parser.add_argument("--recipes", type=Path, nargs="+", default=[RECIPE], help="of Saccade, one from the other")
+    parser.add_argument("--recipes", type=Path, nargs="+", default=RECIPES, help="of Saccade, one from the other")
     parser.add_argument("--json", type=Path, default=RESULTS / "quality.json", help="where the result is appended")
     options = parser.parse_args()
     origin = multi30k()

@@ -44,8 +44,6 @@ def test_scores_and_alignment_of_both_engines(run: Path, saccade: Saccade) -> No
     [
         (["--engine", "ctranslate2", "--sample"], "random numbers depend on the batch"),
         (["--engine", "ctranslate2", "--decoding.coverage-beta", "0.2"], "coverage penalty is another one"),
-        (["--precision", "int8"], "int8 is for the engine ctranslate2"),
-        (["--engine", "torch", "--precision", "int8"], "int8 is for the engine ctranslate2"),
         (["--engine", "tensorflow"], "'tensorflow' is not one of"),
         (["--engine", "ctranslate2", "--device", "abacus"], "unknown device 'abacus'"),
     ],
@@ -65,8 +63,9 @@ def test_an_ensemble_is_searched_with_torch(run: Path, saccade: Saccade) -> None
 
 
 def test_int8(run: Path, saccade: Saccade) -> None:
-    answer = saccade("translate", run, "--engine", "ctranslate2", "--precision", "int8", stdin=TEXT)
-    assert (answer.code, answer.err, answer.out.count("\n")) == (0, "", 5)
+    for engine in ("ctranslate2", "auto"):
+        answer = saccade("translate", run, "--engine", engine, "--precision", "int8", stdin=TEXT)
+        assert (answer.code, answer.err, answer.out.count("\n")) == (0, "", 5)
 
 
 def test_an_evaluation_says_which_engine_it_was(run: Path, data: Path, saccade: Saccade) -> None:

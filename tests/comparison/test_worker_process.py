@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,16 @@ import pytest
 from saccade.comparison.process import Ended, death, run_process
 
 UNBLOCK = "import os, pathlib, signal, sys, time\nsignal.pthread_sigmask(signal.SIG_UNBLOCK, range(1, 16))\n"
+
+
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """No signal is ignored, as it would be under nohup or in the background of a script."""
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 def signal_when(ready: Path, number: int) -> threading.Thread:
@@ -28,6 +39,7 @@ def signal_when(ready: Path, number: int) -> threading.Thread:
     return thread
 
 
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize(
     ("sent", "received"),
     [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM)],

@@ -16,6 +16,7 @@ from saccade.inference.ctranslate2_cache import NAME, PROOF
 from saccade.inference.loading import load
 from saccade.inference.translator import Translator
 from saccade.interop import ctranslate2 as interop
+from saccade.layers.in_bytes import bytes_beside, has_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -116,12 +117,39 @@ def test_careless_options(folder):
         load(folder, "cpu", engine="ctranslate")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="unknown precision"):
         load(folder, "cpu", engine="ctranslate2", precision="int4")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="int8 is for the engine ctranslate2"):
-        load(folder, "cpu", precision="int8")
     with pytest.raises(UsageError, match="one model"):
         load([folder, folder], "cpu", engine="ctranslate2")
     assert used(load([folder, folder], "cpu")) == "torch"
     assert any(best(load(folder, "cpu", engine="ctranslate2", precision="int8"), beam=1))
+
+
+def test_int8_is_never_something_else_in_silence(folder, tmp_path, monkeypatch):
+    assert used(load(folder, "cpu", precision="int8"), beam=1) == "ctranslate2"
+    with pytest.raises(UsageError, match="random numbers"):
+        used(load(folder, "cpu", precision="int8"), sample=True)
+    with pytest.raises(UsageError, match="cannot run this model"):
+        load(save_model(tmp_path / "bahdanau", {}, family="bahdanau"), "cpu", precision="int8")
+    monkeypatch.setattr(loading, "has_bytes", lambda: False)
+    with pytest.raises(UsageError, match="products of bytes"):
+        load(folder, "cpu", engine="torch", precision="int8")
+
+
+@pytest.mark.skipif(not has_bytes(), reason="no products of bytes: no C compiler, or an old processor")
+@pytest.mark.parametrize("beam", [1, 3])
+def test_int8_on_torch(folder, beam):
+    exact, rough = (load(folder, "cpu", engine="torch", precision=kind) for kind in ("float32", "int8"))
+    weights = [bytes_beside(weight) for weight in rough.model.parameters() if weight.dim() == 2]
+    assert weights
+    assert all(weights)
+    assert not any(bytes_beside(weight) for weight in exact.model.parameters())
+    together = best(rough, beam=beam)
+    assert together == [best_of_one(rough, text, beam) for text in TEXTS]
+    assert sum(map(len, together)) > 0
+
+
+def best_of_one(translator: Translator, text: str, beam: int) -> tuple[int, ...]:
+    found = translator.stream([text], translator.settings({"beam": beam}), scores=False)
+    return next(found).candidates[0].tokens
 
 
 def test_an_export_is_made_once_and_then_enough(folder, monkeypatch):

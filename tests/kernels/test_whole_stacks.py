@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -33,13 +34,13 @@ def threads(request):
 def calls(monkeypatch):
     """Which of the two were done in one call."""
     seen = []
+
+    def counted(name, one_call, *given):
+        seen.append(name)
+        return one_call(*given)
+
     for name in ("encode_few", "step_few"):
-
-        def counted(*given, name=name, one_call=getattr(transformer_rows, name)):
-            seen.append(name)
-            return one_call(*given)
-
-        monkeypatch.setattr(transformer_rows, name, counted)
+        monkeypatch.setattr(transformer_rows, name, partial(counted, name, getattr(transformer_rows, name)))
     return seen
 
 

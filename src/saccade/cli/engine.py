@@ -15,5 +15,5 @@ Engine = Annotated[
 ]
 Precision = Annotated[
     PrecisionName,
-    typer.Option(help="With --engine ctranslate2: int8 is faster and gives other outputs now and then."),
+    typer.Option(help="int8 is faster with many lines, on a CPU, and gives other outputs now and then."),
 ]

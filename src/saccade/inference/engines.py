@@ -159,7 +159,5 @@ def check_engine(engine: EngineName, precision: Precision, models: int) -> None:
         if name not in valid:
             kind = "engine" if valid == get_args(EngineName) else "precision"
             raise UsageError(f"unknown {kind} '{name}'", do=did_you_mean(name, valid))
-    if precision != "float32" and engine != "ctranslate2":
-        raise UsageError(f"{precision} is for the engine ctranslate2", do="choose that engine too")
     if models > 1 and engine == "ctranslate2":
         raise UsageError("the engine ctranslate2 runs one model, not several together", do=USE_TORCH)

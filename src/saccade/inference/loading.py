@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from saccade.checkpoint import GENERATION, ModelFolder, find_model_folder, load_model_folder
 from saccade.config import build
@@ -22,6 +23,9 @@ from saccade.inference.opening import open_parts
 from saccade.inference.shortlist import read_shortlist
 from saccade.inference.translator import Translator
 from saccade.kernels import library
+from saccade.layers.in_bytes import give_bytes, has_bytes
+
+NO_BYTES = "leave the precision to float32"
 
 
 def load(
@@ -38,7 +42,7 @@ def load(
     """A translator from a run directory or a model folder, on the fastest device there is.
 
     The engine `auto` is torch; on a CPU without kernels of ours it is CTranslate2 for what that can do. The `precision`
-    may be int8, faster and less exact, for whoever asks for `ctranslate2` by name.
+    may be int8, faster with many texts and less exact.
 
     Several paths are an ensemble: the models decode together, by the `mean` of their probabilities, with `weights` if
     they should not count alike. Decoding defaults are those of the first. `lexicon` is a file of words that unknown
@@ -62,16 +66,30 @@ def load(
 def open_translator(folder: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
     """The translator of one model folder; `auto` asks CTranslate2 only where torch has no kernels of ours."""
     if engine == "torch" or (engine == "auto" and library() is not None):
-        return translator_from(load_model_folder(folder, device), device, where=str(folder))
+        found = load_model_folder(folder, device)
+        if precision == "int8":
+            put_into_bytes(found.model, device)
+        return translator_from(found, device, where=str(folder))
     parts = open_parts(folder, device)
     decoding = build(DecodingConfig, parts.generation, where=str(folder / GENERATION))
     reason = unavailable(parts.config, device)
-    if reason is not None and engine == "ctranslate2":
-        raise UsageError(f"the engine ctranslate2 cannot run this model: {reason}", do="leave the engine to auto")
+    if reason is not None and (engine == "ctranslate2" or precision == "int8"):
+        do = "leave the engine to auto" if engine == "ctranslate2" else NO_BYTES
+        raise UsageError(f"the engine ctranslate2 cannot run this model: {reason}", do=do)
     exporter = None
     if reason is None:
-        exporter = Exporter(folder, parts, decoding, precision=precision, insists=engine == "ctranslate2")
+        insists = engine == "ctranslate2" or precision == "int8"
+        exporter = Exporter(folder, parts, decoding, precision=precision, insists=insists)
     return Translator(parts.model, parts.tokenizers, decoding, device, exporter=exporter)
+
+
+def put_into_bytes(model: nn.Module, device: torch.device) -> None:
+    """Let the products of a model be those of bytes."""
+    if device.type != "cpu":
+        raise UsageError(f"int8 runs on the CPU here, and the device is {device.type}", do=NO_BYTES)
+    if not has_bytes():
+        raise UsageError("torch has no products of bytes here: they need AVX2 and a C compiler", do=NO_BYTES)
+    give_bytes(model)
 
 
 def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:

@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from saccade.kernels.byte_table import ByteTable
 from saccade.kernels.recurrent import Shares
-from saccade.kernels.screening import ScreenedTable
 from saccade.kernels.transformer import (
     LAYOUTS,
     Decoder,
@@ -69,10 +69,11 @@ SIGNATURES = {
         *(c_int, c_int64, c_int64, *(c_void_p,) * 4, c_int64, c_void_p),
         *(c_int64, c_void_p, c_void_p),
     ),
-    "saccade_screen_sizes": (c_int, *(POINTER(c_int64),) * 3),
-    "saccade_screen_pack": (c_int, POINTER(ScreenedTable)),
+    "saccade_byte_sizes": (c_int, *(POINTER(c_int64),) * 3),
+    "saccade_byte_pack": (c_int, POINTER(ByteTable)),
+    "saccade_byte_product": (c_int, c_int64, c_void_p, POINTER(ByteTable), c_void_p),
     "saccade_screen_best": (
-        *(c_int, c_int64, c_void_p, POINTER(ScreenedTable), c_int64, c_void_p),
+        *(c_int, c_int64, c_void_p, POINTER(ByteTable), c_int64, c_void_p),
         *(c_void_p, c_void_p),
     ),
     "saccade_attend_past": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),

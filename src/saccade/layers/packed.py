@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from saccade.kernels import Projected, kernel, usable
 from saccade.layers.chance import draw_seed
 from saccade.layers.dropout import levels_of
+from saccade.layers.in_bytes import bytes_beside
 
 LONGEST = 512
 """Beyond so many places in a sentence the library's fused attention is faster; what is packed has fewer."""
@@ -255,7 +256,8 @@ class Rows(NamedTuple):
 def row_product(x: Tensor, linear: nn.Linear) -> Tensor:
     """The linear map of rows (N, D), without its bias."""
     if not torch.is_grad_enabled():  # in decoding there are few rows: it does not pay to turn the weight round
-        return x @ linear.weight.t()
+        beside = bytes_beside(linear.weight)
+        return x @ linear.weight.t() if beside is None else beside.product(x)
     return RowProduct.apply(x, linear.weight)  # type: ignore[no-any-return,no-untyped-call]
 
 

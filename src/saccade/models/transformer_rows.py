@@ -18,6 +18,7 @@ from saccade.interface import Memory, OfMemory, Shared
 from saccade.kernels import for_inference, kernel
 from saccade.kernels.transformer import Decoder, Encoder, MemoryPlaces, NativeDecoder, Norm, PastSteps, Shape
 from saccade.layers.feed_forward import FeedForward
+from saccade.layers.in_bytes import bytes_beside
 from saccade.layers.packed import Packed, Rows, norm_rows, row_product
 from saccade.layers.stepping import MemoryRows, Past, further, no_past
 
@@ -168,14 +169,16 @@ def whole_stack(
 ) -> Whole | None:
     """All layers for one call, or None where that would not do what they do one by one.
 
-    It drops no units, reads float32 without gaps, and takes all layers to be of one shape.
+    It drops no units, reads float32 without gaps, and takes all layers to be of one shape. Nor does it know of bytes.
     """
     first = residuals[0].norm
     after: list[nn.LayerNorm] = [cast("nn.LayerNorm", norm) for norm in following(residuals, last)]
     norms = [tensor for norm in (first, *after) for tensor in (norm.weight, norm.bias)]
     heads, width = layers[0].attention.heads, layers[0].attention.output.in_features
     alike = all(layer.attention.heads == heads for layer in layers) and len({shapes(own) for own in weights}) == 1
-    if any(residual.training for residual in residuals) or not alike or not readable(chain(norms, *weights)):
+    drops = any(residual.training for residual in residuals)
+    by_bytes = bytes_beside(weights[0][0]) is not None  # all outputs should be, not only those of many rows
+    if drops or by_bytes or not alike or not readable(chain(norms, *weights)):
         return None
     following_norms, each = iter(map(Norm.of, after)), len(residuals) // len(layers)
     places = [

@@ -1,0 +1,187 @@
+/* Weights in bytes, and products with them.
+ *
+ * Rows of a weight w = s q + e and of an input x = t p + f, where q and p are bytes, so that
+ *
+ *     w · x = s t (q · p) + s q · f + e · x
+ *
+ * and the first term, which is a product of bytes, is nearly all of it. */
+
+#ifndef SACCADE_BYTES_H
+#define SACCADE_BYTES_H
+
+#include "lanes.h"
+
+/* A weight (outs, ins), and the same in bytes: panels of LANES outputs, in each the first DEPTH entries of all its
+ * outputs, then the next. */
+typedef struct {
+    int64_t outs, ins;
+    const float *weight, *bias; /* (outs, ins), (outs) or NULL */
+    uint8_t *packed;            /* (panels, ins / DEPTH, LANES, DEPTH) */
+    float *scales, *biases;     /* (panels * LANES): s; the bias, -inf for what is no output */
+    float *errors, *norms;      /* (panels): the largest |e| and |s q| of its outputs; the error is inf if one is no number */
+} byte_table;
+
+#if defined(__AVX512BW__) || defined(__AVX2__)
+#define HAS_BYTES 1
+
+#include <immintrin.h>
+
+#define DEPTH 4        /* entries of a row side by side in a lane: what one instruction multiplies and adds up */
+#define MIDDLE 128     /* is added to the bytes of the weight, which have no sign then */
+
+#if defined(__AVX512BW__)
+#define SOME_ROWS 6 /* at once: with PANELS, as many sums as there are registers for */
+#define PANELS 4
+#define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5)
+#define EACH_PANEL(DO, r) DO(r, 0) DO(r, 1) DO(r, 2) DO(r, 3)
+typedef __m512i bytes;
+#define EVERY(number) _mm512_set1_epi32(number)
+#define FETCH(from) _mm512_loadu_si512(from)
+#define PAIRS(unsigned_ones, signed_ones) _mm512_maddubs_epi16(unsigned_ones, signed_ones)
+#define FOURS(pairs) _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))
+#define PLUS(a, b) _mm512_add_epi32(a, b)
+#else
+#define SOME_ROWS 4
+#define PANELS 2
+#define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3)
+#define EACH_PANEL(DO, r) DO(r, 0) DO(r, 1)
+typedef __m256i bytes;
+#define EVERY(number) _mm256_set1_epi32(number)
+#define FETCH(from) _mm256_loadu_si256((const __m256i *)(from))
+#define PAIRS(unsigned_ones, signed_ones) _mm256_maddubs_epi16(unsigned_ones, signed_ones)
+#define FOURS(pairs) _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+#define PLUS(a, b) _mm256_add_epi32(a, b)
+#endif
+
+INLINE int64_t panels_of(int64_t outs) { return rounded((outs + LANES - 1) / LANES, PANELS); }
+INLINE int64_t depth_of(int64_t ins) { return (ins + DEPTH - 1) / DEPTH; }
+
+INLINE lanes size_of(lanes values) { return larger(values, -values); }
+
+typedef int8_t byte_lanes __attribute__((vector_size(LANES)));
+
+/* Bytes of a row with a scale so that the largest becomes `top`, and the lengths of what they stand for and leave. What is
+ * no number makes the error none. */
+INLINE float to_bytes(int64_t width, const float *row, float top, int8_t *made, float *norm, float *error)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    lanes most = {0}, kept = {0}, left = {0};
+    for (int64_t at = 0; at < width; at += LANES) most = larger(size_of(load_within(row + at, within(at, width))), most);
+    float largest = largest_of(most);
+    float scale = largest / top, inverse = largest > 0.0f ? top / largest : 0.0f;
+    for (int64_t at = 0; at < width; at += LANES) {
+        int some = within(at, width);
+        lanes own = load_within(row + at, some), value = own * inverse + shift - shift, rest = own - value * scale;
+        int_lanes whole = __builtin_convertvector(chosen(size_of(value) <= top, value, all(0.0f)), int_lanes);
+        byte_lanes narrow = __builtin_convertvector(whole, byte_lanes);
+        memcpy(made + at, &narrow, (size_t)some);
+        kept += value * value;
+        left += rest * rest;
+    }
+    *norm = scale * sqrtf(sum_of(kept));
+    *error = sqrtf(sum_of(left));
+    return scale;
+}
+
+/* A row of the input in bytes. */
+typedef struct {
+    float scale, norm, error; /* t; |x| at most; |f| */
+    int32_t shift;            /* takes away what MIDDLE adds to every sum */
+} byte_row;
+
+INLINE int32_t four_of(const int8_t *from)
+{
+    int32_t four;
+    memcpy(&four, from, DEPTH);
+    return four;
+}
+
+/* The sums q · p of SOME_ROWS rows and of PANELS panels from the one at w on. Every sum has a name of its own: an array of
+ * them would be in memory. */
+#define BEGIN_SUM(r, p) bytes sum_##r##_##p = EVERY(rows[r].shift);
+#define BEGIN_ROW(r) EACH_PANEL(BEGIN_SUM, r)
+#define FETCH_PANEL(r, p) bytes own_##p = FETCH(w + (p * depth + at) * LANES * DEPTH);
+#define ADD_TO_SUM(r, p) MULTIPLY_ADD(sum_##r##_##p, own_##p, same_##r);
+#define ADD_TO_ROW(r) bytes same_##r = EVERY(four_of(x + (r * depth + at) * DEPTH)); EACH_PANEL(ADD_TO_SUM, r)
+#define END_SUM(r, p) found[r][p] = __builtin_convertvector((int_lanes)sum_##r##_##p, lanes);
+#define END_ROW(r) EACH_PANEL(END_SUM, r)
+#define SUMS(name)                                                                                                      \
+    static void name(int64_t depth, const uint8_t *w, const int8_t *x, const byte_row *rows,                            \
+                     lanes found[SOME_ROWS][PANELS])                                                                    \
+    {                                                                                                                  \
+        EACH_ROW(BEGIN_ROW)                                                                                            \
+        for (int64_t at = 0; at < depth; at++) {                                                                       \
+            EACH_PANEL(FETCH_PANEL, 0)                                                                                 \
+            EACH_ROW(ADD_TO_ROW)                                                                                       \
+        }                                                                                                              \
+        EACH_ROW(END_ROW)                                                                                              \
+    }
+
+#define MULTIPLY_ADD(sum, unsigned_ones, signed_ones) sum = PLUS(sum, FOURS(PAIRS(unsigned_ones, signed_ones)))
+SUMS(sums_by_pairs)
+#undef MULTIPLY_ADD
+
+#if defined(__AVX512BW__)
+/* Not the intrinsic, around which compilers move all sums to memory and back. */
+#define MULTIPLY_ADD(sum, unsigned_ones, signed_ones) \
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_ones), "v"(signed_ones))
+SUMS(sums_by_fours)
+#undef MULTIPLY_ADD
+#define HAS_FOURS() __builtin_cpu_supports("avx512vnni")
+#else
+#define sums_by_fours sums_by_pairs
+#define HAS_FOURS() 0
+#endif
+
+/* The rows of a thread, filled up with empty ones to a multiple of SOME_ROWS. */
+typedef struct {
+    int64_t first, real, count; /* of all rows; how many they are, and with the empty ones */
+    int by_fours;
+    byte_row *rows;
+    int8_t *bytes; /* (count, depth, DEPTH) */
+} byte_rows;
+
+/* Those of x (rows, ins) that are this thread's. Without sums of four products at once, two of them must fit into 16 bits,
+ * and so the bytes are smaller. */
+INLINE byte_rows own_rows(const byte_table *s, int64_t rows, const float *x)
+{
+    int64_t depth = depth_of(s->ins), from, to;
+    own_part(rounded(rows, SOME_ROWS) / SOME_ROWS, &from, &to);
+    byte_rows own = {.first = from * SOME_ROWS, .count = (to - from) * SOME_ROWS, .by_fours = HAS_FOURS()};
+    own.real = own.first + own.count < rows ? own.count : rows - own.first;
+    own.rows = calloc((size_t)own.count + 1, sizeof(*own.rows));
+    own.bytes = calloc((size_t)(own.count * depth * DEPTH) + 1, 1);
+    if (!own.rows || !own.bytes) abort();
+    for (int64_t r = 0; r < own.real; r++) {
+        byte_row *row = own.rows + r;
+        int8_t *made = own.bytes + r * depth * DEPTH;
+        float kept;
+        row->scale =
+            to_bytes(s->ins, x + (own.first + r) * s->ins, own.by_fours ? 127.0f : 63.0f, made, &kept, &row->error);
+        row->norm = kept + row->error;
+        for (int64_t i = 0; i < s->ins; i++) row->shift -= MIDDLE * made[i];
+    }
+    return own;
+}
+
+INLINE void end_rows(byte_rows *own)
+{
+    free(own->rows);
+    free(own->bytes);
+}
+
+/* The sums of SOME_ROWS rows from `row` on, with PANELS panels from `panel` on. */
+INLINE void find_sums(const byte_table *s, const byte_rows *own, int64_t row, int64_t panel,
+                      lanes found[SOME_ROWS][PANELS])
+{
+    int64_t depth = depth_of(s->ins);
+    const uint8_t *w = s->packed + panel * depth * LANES * DEPTH;
+    const int8_t *x = own->bytes + row * depth * DEPTH;
+    if (own->by_fours)
+        sums_by_fours(depth, w, x, own->rows + row, found);
+    else
+        sums_by_pairs(depth, w, x, own->rows + row, found);
+}
+
+#endif
+#endif
