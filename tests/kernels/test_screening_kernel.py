@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from saccade import kernels
 from saccade.decoding.screening import MANY, Screen, screen_of
 from saccade.interface import Product
+from saccade.layers.in_bytes import give_bytes, in_bytes
 
 SIZES = [(MANY, 1, 1), (33, 5, 3), (40, 16, 64), (37, 1000, 33), (200, 8000, 128), (50, 333, 1030)]
 
@@ -116,3 +117,18 @@ def test_none_for_few_rows_and_without_kernels():
     assert screen_of(None) is None
     with kernels.without_kernels():
         assert screen_of(Product(rows, table, None)) is None
+
+
+def test_the_token_of_the_bytes_alone():
+    rows, table = torch.randn(600, 24), torch.randn(4000, 24)
+    found = in_bytes(table)
+    assert found is not None
+    logits = found.product(rows)
+    logits[:, [3, 5]] = -torch.inf
+    expected = logits.argmax(1)
+    assert torch.equal(Screen(found, exactly=False).best(rows, (3, 5))[1], expected)
+    assert not torch.equal(Screen(found).best(rows, (3, 5))[1], expected)  # bytes err now and then
+    weight = nn.Parameter(table)
+    assert screen_of(Product(rows, weight.detach(), None)).exactly
+    give_bytes(nn.ParameterList([weight]))
+    assert not screen_of(Product(rows, weight, None)).exactly

@@ -91,6 +91,7 @@ def search_sentence(
     words = Words(
         *(len(native.output), native.scale, native.embedding.data_ptr(), positions.data_ptr()),
         native.output.data_ptr(),
+        None if native.output_bytes is None else ctypes.pointer(native.output_bytes),
     )
     first, counts = native.first[sentence : sentence + 1], native.counts[sentence : sentence + 1]
     longest = int(counts)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from saccade.interface import Product
 from saccade.kernels import kernel, usable
-from saccade.layers.in_bytes import InBytes, in_bytes
+from saccade.layers.in_bytes import InBytes, bytes_beside, in_bytes
 
 MANY = 32
 """With fewer rows a search is over before the table is in bytes."""
@@ -24,14 +24,16 @@ MANY = 32
 class Screen:
     """An output layer in bytes."""
 
-    def __init__(self, table: InBytes) -> None:
+    def __init__(self, table: InBytes, *, exactly: bool = True) -> None:
+        """If not `exactly`, the token is the one that the bytes alone give."""
         self.table = table
+        self.exactly = exactly
 
     def best(self, rows: Tensor, never: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Of each row (N, D) the largest logit (N,) and its token (N,), those in `never` left out; -inf if none is."""
         rows, forbidden = rows.contiguous(), torch.tensor(list(never), dtype=torch.int64)
         values, tokens = rows.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int64)
-        places = len(forbidden), forbidden.data_ptr(), values.data_ptr(), tokens.data_ptr()
+        places = self.exactly, len(forbidden), forbidden.data_ptr(), values.data_ptr(), tokens.data_ptr()
         kernel("screen_best", len(rows), rows.data_ptr(), ctypes.byref(self.table.structure), *places)
         return values, tokens
 
@@ -41,4 +43,4 @@ def screen_of(product: Product | None) -> Screen | None:
     if product is None or len(product.rows) < MANY or not usable(product.rows):
         return None
     table = in_bytes(product.table, product.bias)
-    return None if table is None else Screen(table)
+    return None if table is None else Screen(table, exactly=bytes_beside(product.table) is None)

@@ -73,7 +73,7 @@ SIGNATURES = {
     "saccade_byte_pack": (c_int, POINTER(ByteTable)),
     "saccade_byte_product": (c_int, c_int64, c_void_p, POINTER(ByteTable), c_void_p),
     "saccade_screen_best": (
-        *(c_int, c_int64, c_void_p, POINTER(ByteTable), c_int64, c_void_p),
+        *(c_int, c_int64, c_void_p, POINTER(ByteTable), c_int, c_int64, c_void_p),
         *(c_void_p, c_void_p),
     ),
     "saccade_attend_past": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),

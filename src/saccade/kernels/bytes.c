@@ -42,28 +42,33 @@ static void pack(int threads, const byte_table *s)
     }
 }
 
-/* out (rows, outs) = x (rows, ins) · weight^T, roughly; what is no number stays none. */
-static void multiply(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
+void multiply_bytes(int64_t rows, const float *x, const byte_table *s, float *out)
 {
     int64_t panels = panels_of(s->outs);
-#pragma omp parallel num_threads(threads) if (rows * s->ins * s->outs >= 64 * ALONE_BELOW)
-    {
-        byte_rows own = own_rows(s, rows, x);
-        for (int64_t panel = 0; panel < panels; panel += PANELS)
-            for (int64_t r = 0; r < own.real; r += SOME_ROWS) {
-                lanes found[SOME_ROWS][PANELS];
-                find_sums(s, &own, r, panel, found);
-                for (int p = 0; p < PANELS && (panel + p) * LANES < s->outs; p++) {
-                    int64_t at = (panel + p) * LANES;
-                    lanes scales = s->errors[panel + p] < INFINITY ? load(s->scales + at) : all(NAN);
-                    for (int i = 0; i < SOME_ROWS && r + i < own.real; i++) {
-                        float scale = own.rows[r + i].error < INFINITY ? own.rows[r + i].scale : NAN;
-                        store_within(out + (own.first + r + i) * s->outs + at, found[i][p] * (scales * scale),
-                                     within(at, s->outs));
-                    }
+    byte_rows own = rows_to_bytes(s, rows, x);
+    for (int64_t panel = 0; panel < panels; panel += PANELS)
+        for (int64_t r = 0; r < rows; r += SOME_ROWS) {
+            lanes found[SOME_ROWS][PANELS];
+            find_sums(s, &own, r, panel, found);
+            for (int p = 0; p < PANELS && (panel + p) * LANES < s->outs; p++) {
+                int64_t at = (panel + p) * LANES;
+                lanes scales = s->errors[panel + p] < INFINITY ? load(s->scales + at) : all(NAN);
+                for (int i = 0; i < SOME_ROWS && r + i < rows; i++) {
+                    float scale = own.rows[r + i].error < INFINITY ? own.rows[r + i].scale : NAN;
+                    store_within(out + (r + i) * s->outs + at, found[i][p] * (scales * scale), within(at, s->outs));
                 }
             }
-        end_rows(&own);
+        }
+    end_rows(&own);
+}
+
+static void multiply(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
+{
+#pragma omp parallel num_threads(threads) if (rows * s->ins * s->outs >= 64 * ALONE_BELOW)
+    {
+        int64_t first, last;
+        own_groups(rows, &first, &last);
+        if (last > first) multiply_bytes(last - first, x + first * s->ins, s, out + first * s->outs);
     }
 }
 
@@ -77,6 +82,7 @@ static void sizes(int64_t *outs, int64_t *panels, int64_t *depth)
 #else /* no products of bytes */
 
 static void pack(int threads, const byte_table *s) { (void)threads, (void)s; }
+void multiply_bytes(int64_t rows, const float *x, const byte_table *s, float *out) { (void)rows, (void)x, (void)s, (void)out; }
 static void multiply(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
 {
     (void)threads, (void)rows, (void)x, (void)s, (void)out;

@@ -9,17 +9,7 @@
 #ifndef SACCADE_BYTES_H
 #define SACCADE_BYTES_H
 
-#include "lanes.h"
-
-/* A weight (outs, ins), and the same in bytes: panels of LANES outputs, in each the first DEPTH entries of all its
- * outputs, then the next. */
-typedef struct {
-    int64_t outs, ins;
-    const float *weight, *bias; /* (outs, ins), (outs) or NULL */
-    uint8_t *packed;            /* (panels, ins / DEPTH, LANES, DEPTH) */
-    float *scales, *biases;     /* (panels * LANES): s; the bias, -inf for what is no output */
-    float *errors, *norms;      /* (panels): the largest |e| and |s q| of its outputs; the error is inf if one is no number */
-} byte_table;
+#include "byte_table.h"
 
 #if defined(__AVX512BW__) || defined(__AVX2__)
 #define HAS_BYTES 1
@@ -133,22 +123,19 @@ SUMS(sums_by_fours)
 #define HAS_FOURS() 0
 #endif
 
-/* The rows of a thread, filled up with empty ones to a multiple of SOME_ROWS. */
+/* Some rows, filled up with empty ones to a multiple of SOME_ROWS. */
 typedef struct {
-    int64_t first, real, count; /* of all rows; how many they are, and with the empty ones */
+    int64_t real, count; /* how many they are, and with the empty ones */
     int by_fours;
     byte_row *rows;
     int8_t *bytes; /* (count, depth, DEPTH) */
 } byte_rows;
 
-/* Those of x (rows, ins) that are this thread's. Without sums of four products at once, two of them must fit into 16 bits,
- * and so the bytes are smaller. */
-INLINE byte_rows own_rows(const byte_table *s, int64_t rows, const float *x)
+/* x (rows, ins). Without sums of four products at once, two of them must fit into 16 bits, and so the bytes are smaller. */
+INLINE byte_rows rows_to_bytes(const byte_table *s, int64_t rows, const float *x)
 {
-    int64_t depth = depth_of(s->ins), from, to;
-    own_part(rounded(rows, SOME_ROWS) / SOME_ROWS, &from, &to);
-    byte_rows own = {.first = from * SOME_ROWS, .count = (to - from) * SOME_ROWS, .by_fours = HAS_FOURS()};
-    own.real = own.first + own.count < rows ? own.count : rows - own.first;
+    int64_t depth = depth_of(s->ins);
+    byte_rows own = {.real = rows, .count = rounded(rows, SOME_ROWS), .by_fours = HAS_FOURS()};
     own.rows = calloc((size_t)own.count + 1, sizeof(*own.rows));
     own.bytes = calloc((size_t)(own.count * depth * DEPTH) + 1, 1);
     if (!own.rows || !own.bytes) abort();
@@ -156,12 +143,19 @@ INLINE byte_rows own_rows(const byte_table *s, int64_t rows, const float *x)
         byte_row *row = own.rows + r;
         int8_t *made = own.bytes + r * depth * DEPTH;
         float kept;
-        row->scale =
-            to_bytes(s->ins, x + (own.first + r) * s->ins, own.by_fours ? 127.0f : 63.0f, made, &kept, &row->error);
+        row->scale = to_bytes(s->ins, x + r * s->ins, own.by_fours ? 127.0f : 63.0f, made, &kept, &row->error);
         row->norm = kept + row->error;
         for (int64_t i = 0; i < s->ins; i++) row->shift -= MIDDLE * made[i];
     }
     return own;
+}
+
+/* Those of so many rows that are this thread's: whole groups. */
+INLINE void own_groups(int64_t rows, int64_t *first, int64_t *last)
+{
+    own_part(rounded(rows, SOME_ROWS) / SOME_ROWS, first, last);
+    *first *= SOME_ROWS;
+    *last = *last * SOME_ROWS < rows ? *last * SOME_ROWS : rows;
 }
 
 INLINE void end_rows(byte_rows *own)

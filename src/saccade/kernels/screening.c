@@ -67,10 +67,11 @@ static void keep_of(const byte_table *s, int64_t panel, lanes roughly, float bou
     }
 }
 
-INLINE void look_at(const byte_table *s, int64_t panel, const byte_row *x, lanes sums, int64_t nevers,
+INLINE void look_at(const byte_table *s, int exactly, int64_t panel, const byte_row *x, lanes sums, int64_t nevers,
                     const int64_t *never, looked_at *row)
 {
     float bound = CERTAIN * (s->errors[panel] * x->norm + s->norms[panel] * x->error);
+    if (!exactly && bound < INFINITY) bound = 0.0f;
     lanes roughly = sums * (load(s->scales + panel * LANES) * x->scale) + load(s->biases + panel * LANES);
     if (REACHES(roughly, row->least - bound)) keep_of(s, panel, roughly, bound, nevers, never, row);
 }
@@ -113,13 +114,15 @@ static void decide(const byte_table *s, const float *x, const looked_at *row, in
     }
 }
 
-static void best(int threads, int64_t rows, const float *x, const byte_table *s, int64_t nevers, const int64_t *never,
-                 float *values, int64_t *places)
+static void best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly, int64_t nevers,
+                 const int64_t *never, float *values, int64_t *places)
 {
     int64_t panels = panels_of(s->outs);
 #pragma omp parallel num_threads(threads)
     {
-        byte_rows own = own_rows(s, rows, x);
+        int64_t first, last;
+        own_groups(rows, &first, &last);
+        byte_rows own = rows_to_bytes(s, last > first ? last - first : 0, x + first * s->ins);
         looked_at *looked = calloc((size_t)own.count + 1, sizeof(*looked));
         if (!looked) abort();
         for (int64_t r = 0; r < own.count; r++) looked[r].least = r < own.real ? -INFINITY : INFINITY;
@@ -129,10 +132,10 @@ static void best(int threads, int64_t rows, const float *x, const byte_table *s,
                 find_sums(s, &own, r, panel, found);
                 for (int i = 0; i < SOME_ROWS; i++)
                     for (int p = 0; p < PANELS; p++)
-                        look_at(s, panel + p, own.rows + r + i, found[i][p], nevers, never, looked + r + i);
+                        look_at(s, exactly, panel + p, own.rows + r + i, found[i][p], nevers, never, looked + r + i);
             }
         for (int64_t r = 0; r < own.real; r++) {
-            int64_t row = own.first + r;
+            int64_t row = first + r;
             decide(s, x + row * s->ins, looked + r, nevers, never, values + row, places + row);
         }
         free(looked);
@@ -142,18 +145,19 @@ static void best(int threads, int64_t rows, const float *x, const byte_table *s,
 
 #else /* no products of bytes */
 
-static void best(int threads, int64_t rows, const float *x, const byte_table *s, int64_t nevers, const int64_t *never,
-                 float *values, int64_t *places)
+static void best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly, int64_t nevers,
+                 const int64_t *never, float *values, int64_t *places)
 {
-    (void)threads, (void)rows, (void)x, (void)s, (void)nevers, (void)never, (void)values, (void)places;
+    (void)threads, (void)rows, (void)x, (void)s, (void)exactly;
+    (void)nevers, (void)never, (void)values, (void)places;
 }
 
 #endif
 
 /* Of each row (rows, width) the token with the largest logit, those at `never` left out, and that logit; of equal ones
- * the first. */
-EXPORT void saccade_screen_best(int threads, int64_t rows, const float *x, const byte_table *s, int64_t nevers,
-                                const int64_t *never, float *values, int64_t *places)
+ * the first. If not `exactly`, the token is the one with the largest logit by bytes. */
+EXPORT void saccade_screen_best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly,
+                                int64_t nevers, const int64_t *never, float *values, int64_t *places)
 {
-    best(threads, rows, x, s, nevers, never, values, places);
+    best(threads, rows, x, s, exactly, nevers, never, values, places);
 }

@@ -65,7 +65,10 @@ static void look_further(int threads, const decoder *d, const words *w, memory m
     m.beam = l->rows;
     past p = {l->count, l->limit, l->steps, l->step_rows, l->origin};
     decoder_step(d, l->rows, p, m, x, out);
-    few_products(threads, l->rows, width, w->vocabulary, out, w->output, NULL, logits);
+    if (w->bytes)
+        multiply_bytes(l->rows, out, w->bytes, logits);
+    else
+        few_products(threads, l->rows, width, w->vocabulary, out, w->output, NULL, logits);
     int64_t nevers = r->nevers - (place >= r->min_length);
     largest(threads, l->rows, w->vocabulary, logits, nevers, r->never, count, values, places);
     free(x);

@@ -34,13 +34,24 @@ INLINE void add_and_normalise(shape s, int64_t rows, const float *sublayer, cons
     if (!s.pre) memcpy(x, normal, 4 * (size_t)(rows * s.width));
 }
 
+/* out (rows, outs) = x (rows, ins) · weight^T, by the bytes at `place`, if there are any. */
+INLINE void linear(int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight, const byte_table *bytes,
+                   int place, float *out)
+{
+    if (bytes)
+        multiply_bytes(rows, x, bytes + place, out);
+    else
+        product(rows, ins, outs, x, weight, out, outs);
+}
+
 /* The last sublayer of a layer, with room for `hidden` (rows, inner) and for what comes of it, `fed` (rows, width). */
 INLINE void feed_forward(shape s, int64_t rows, const float *expand, const float *expand_bias, const float *contract,
-                         const float *contract_bias, norm after, float *hidden, float *fed, float *x, float *normal)
+                         const float *contract_bias, const byte_table *bytes, norm after, float *hidden, float *fed,
+                         float *x, float *normal)
 {
-    product(rows, s.width, s.inner, normal, expand, hidden, s.inner);
+    linear(rows, s.width, s.inner, normal, expand, bytes, EXPAND, hidden);
     for (int64_t row = 0; row < rows; row++) rectify_row(s.inner, hidden + row * s.inner, expand_bias);
-    product(rows, s.inner, s.width, hidden, contract, fed, s.width);
+    linear(rows, s.inner, s.width, hidden, contract, bytes, CONTRACT, fed);
     add_and_normalise(s, rows, fed, contract_bias, after, x, normal);
 }
 

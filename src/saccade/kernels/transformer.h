@@ -4,7 +4,7 @@
 #ifndef SACCADE_TRANSFORMER_H
 #define SACCADE_TRANSFORMER_H
 
-#include "lanes.h"
+#include "byte_table.h"
 
 typedef struct {
     const float *scale, *shift;
@@ -15,10 +15,14 @@ typedef struct {
     int64_t layers, heads, width, inner, pre; /* the norm comes first, not last */
 } shape;
 
+/* The weights of a layer that may also be in bytes, in this order. */
+enum { OWN, OWN_OUTPUT, EXPAND, CONTRACT, CROSS, CROSS_OUTPUT };
+
 /* Weights (outs, ins) and biases of one layer, and the norm that follows each of its two sublayers. */
 typedef struct {
     const float *own, *own_bias, *own_output, *own_output_bias; /* queries, keys and values side by side */
     const float *expand, *expand_bias, *contract, *contract_bias;
+    const byte_table *bytes; /* or NULL */
     norm after[2];
 } encoder_weights;
 
@@ -33,6 +37,7 @@ typedef struct {
     const float *own, *own_bias, *own_output, *own_output_bias;
     const float *cross, *cross_bias, *value_bias, *cross_output, *cross_output_bias;
     const float *expand, *expand_bias, *contract, *contract_bias;
+    const byte_table *bytes;
     norm after[3];
 } decoder_weights;
 
@@ -62,6 +67,7 @@ typedef struct {
     int64_t vocabulary;
     float scale;
     const float *embedding, *positions, *output; /* (vocabulary, width), (limit, width), (vocabulary, width) */
+    const byte_table *bytes;                     /* the output in bytes, or NULL */
 } words;
 
 /* What an output must keep to; before min_length the last of `never`, the end, is forbidden too. */

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from saccade.kernels.byte_table import ByteTable
+
 
 class Norm(ctypes.Structure):
     """Where the weights of a layer normalisation are."""
@@ -33,6 +35,7 @@ class EncoderWeights(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
         *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
+        ("bytes", POINTER(ByteTable)),
         ("after", Norm * 2),
     )
 
@@ -42,7 +45,8 @@ class Encoder(ctypes.Structure):
 
     _fields_ = (("shape", Shape), ("first_norm", Norm), ("weights", POINTER(EncoderWeights)))
     layer = EncoderWeights
-    kept: object  # the tensors, which must stay where they are; the array of the weights is kept by its pointer
+    by_bytes: bool  # whether the products are
+    kept: object  # what must stay where it is; the array of the weights is kept by its pointer
 
 
 class DecoderWeights(ctypes.Structure):
@@ -52,6 +56,7 @@ class DecoderWeights(ctypes.Structure):
         *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
         *((name, c_void_p) for name in ("cross", "cross_bias", "value_bias", "cross_output", "cross_output_bias")),
         *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
+        ("bytes", POINTER(ByteTable)),
         ("after", Norm * 3),
     )
 
@@ -61,7 +66,8 @@ class Decoder(ctypes.Structure):
 
     _fields_ = (("shape", Shape), ("first_norm", Norm), ("weights", POINTER(DecoderWeights)))
     layer = DecoderWeights
-    kept: object  # as those of the encoder
+    by_bytes: bool  # as those of the encoder
+    kept: object
 
 
 class PastSteps(ctypes.Structure):
@@ -88,12 +94,13 @@ class MemoryPlaces(ctypes.Structure):
 
 
 class Words(ctypes.Structure):
-    """How tokens become vectors and vectors logits."""
+    """How tokens become vectors and vectors logits; the output may have its bytes."""
 
     _fields_ = (
         ("vocabulary", c_int64),
         ("scale", c_float),
         *((name, c_void_p) for name in ("embedding", "positions", "output")),
+        ("bytes", POINTER(ByteTable)),
     )
 
 
@@ -131,6 +138,7 @@ class NativeDecoder:
     scale: float
     positions: Callable[[int], Tensor]  # how many to (as many, D)
     output: Tensor  # (V, D)
+    output_bytes: ByteTable | None  # the same, where products are by bytes
     values: Tensor  # (L, M, 2D) keys and values of the memory
     first: Tensor  # (B,)
     counts: Tensor  # (B,)

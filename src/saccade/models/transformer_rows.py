@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from saccade.interface import Memory, OfMemory, Shared
 from saccade.kernels import for_inference, kernel
+from saccade.kernels.byte_table import ByteTable
 from saccade.kernels.transformer import Decoder, Encoder, MemoryPlaces, NativeDecoder, Norm, PastSteps, Shape
 from saccade.layers.feed_forward import FeedForward
-from saccade.layers.in_bytes import bytes_beside
+from saccade.layers.in_bytes import InBytes, bytes_beside
 from saccade.layers.packed import Packed, Rows, norm_rows, row_product
 from saccade.layers.stepping import MemoryRows, Past, further, no_past
 
@@ -55,8 +56,8 @@ class SteppedRows(NamedTuple):
 
 def encode_rows(model: Transformer, x: Tensor, places: Packed) -> Tensor:
     """Embeddings (B, S, D) to the memory's states."""
-    whole = encoder_of(model) if len(places.rows) <= FEW_PLACES and for_inference(x) else None
-    if whole is not None:
+    whole = encoder_of(model) if for_inference(x) else None
+    if whole is not None and (whole.by_bytes or len(places.rows) <= FEW_PLACES):
         return places.unpack(encode_few(whole, places.pack(x), places.starts))
     layers = model.encoder_layers()
     residuals = encoder_residuals(layers)
@@ -109,7 +110,7 @@ def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, reco
     """One more place from embeddings (N, D), mask (B, S)."""
     state = state._replace(past=further(state.past, x.new_empty(len(model.decoder), len(x), 3 * x.size(1))))
     whole = state.whole.value
-    if whole is not None and len(x) <= FEW and not record:
+    if whole is not None and (whole.by_bytes or len(x) <= FEW) and not record:
         return SteppedRows(step_few(whole, x, state, mask), state, [], [])
     layers = model.decoder_layers()
     residuals = decoder_residuals(layers)
@@ -150,26 +151,30 @@ def encoder_of(model: Transformer) -> Encoder | None:
     """Where the weights of the encoder are, for a kernel that does all of it."""
     layers = model.encoder_layers()
     weights = [(*own_weights(layer), *fed_weights(layer)) for layer in layers]
-    return whole_stack(Encoder, layers, weights, encoder_residuals(layers), model.encoder_norm)
+    matrices = [matrices_of(layer) for layer in layers]
+    return whole_stack(Encoder, layers, weights, matrices, encoder_residuals(layers), model.encoder_norm)
 
 
 def decoder_of(model: Transformer) -> Decoder | None:
     """Where the weights of the decoder are, for kernels that do all of it."""
     layers = model.decoder_layers()
     weights = [(*own_weights(layer), *cross_weights(layer), *fed_weights(layer)) for layer in layers]
-    return whole_stack(Decoder, layers, weights, decoder_residuals(layers), model.decoder_norm)
+    matrices = [(*matrices_of(layer), layer.cross.query.weight, layer.cross.output.weight) for layer in layers]
+    return whole_stack(Decoder, layers, weights, matrices, decoder_residuals(layers), model.decoder_norm)
 
 
 def whole_stack(
     kind: type[Whole],
     layers: Sequence[EncoderLayer | DecoderLayer],
     weights: Sequence[tuple[Tensor, ...]],
+    matrices: Sequence[tuple[Tensor, ...]],
     residuals: list[Residual],
     last: nn.Module,
 ) -> Whole | None:
     """All layers for one call, or None where that would not do what they do one by one.
 
-    It drops no units, reads float32 without gaps, and takes all layers to be of one shape. Nor does it know of bytes.
+    It drops no units, reads float32 without gaps, and takes all layers to be of one shape. The `matrices`, in the order
+    of transformer.h, are multiplied by their bytes if all have some.
     """
     first = residuals[0].norm
     after: list[nn.LayerNorm] = [cast("nn.LayerNorm", norm) for norm in following(residuals, last)]
@@ -177,19 +182,29 @@ def whole_stack(
     heads, width = layers[0].attention.heads, layers[0].attention.output.in_features
     alike = all(layer.attention.heads == heads for layer in layers) and len({shapes(own) for own in weights}) == 1
     drops = any(residual.training for residual in residuals)
-    by_bytes = bytes_beside(weights[0][0]) is not None  # all outputs should be, not only those of many rows
-    if drops or by_bytes or not alike or not readable(chain(norms, *weights)):
+    tables = [[bytes_beside(matrix) for matrix in own] for own in matrices]
+    by_bytes = tables[0][0] is not None
+    mixed = any((table is not None) != by_bytes for table in chain(*tables))
+    if drops or mixed or not alike or not readable(chain(norms, *weights)):
         return None
     following_norms, each = iter(map(Norm.of, after)), len(residuals) // len(layers)
+    arrays = [byte_tables(own) for own in tables]
     places = [
-        kind.layer(*(tensor.data_ptr() for tensor in own), (Norm * each)(*islice(following_norms, each)))
-        for own in weights
+        kind.layer(*(tensor.data_ptr() for tensor in own), array, (Norm * each)(*islice(following_norms, each)))
+        for own, array in zip(weights, arrays, strict=True)
     ]
     inner = cast("FeedForward", layers[0].feed_forward).inner
     shape = Shape(len(layers), heads, width, inner, residuals[0].pre)
     found = kind(shape, Norm.of(first), (kind.layer * len(layers))(*places))
-    found.kept = weights, norms
+    found.by_bytes = by_bytes
+    found.kept = weights, norms, tables, arrays
     return found
+
+
+def byte_tables(tables: Sequence[InBytes | None]) -> ctypes.Array[ByteTable] | None:
+    """Of the weights of a layer, one after another; None if they have none."""
+    there = [table.structure for table in tables if table is not None]
+    return (ByteTable * len(there))(*there) if there else None
 
 
 def readable(tensors: Iterable[Tensor]) -> bool:
@@ -208,13 +223,14 @@ def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder | None:
     rows, whole = state.memory.value, state.whole.value
     if whole is None or not readable((embedding.table, model.output.table)):
         return None
-    width = embedding.table.size(1)
+    width, table = embedding.table.size(1), bytes_beside(model.output.table)
     return NativeDecoder(
         whole,
         embedding.table,
         embedding.scale,
         lambda places: embedding.positions(memory.states.new_zeros(1, places, width), 0)[0],
         model.output.table,
+        None if table is None else table.structure,
         rows.rows.value,
         rows.first,
         rows.counts,
@@ -225,6 +241,12 @@ def own_weights(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:
     """Those of its self-attention."""
     own = layer.attention
     return own.query_key_value.weight, own.query_key_value.bias, own.output.weight, own.output.bias
+
+
+def matrices_of(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:
+    """Its weights that may be in bytes, but for those of attention to the memory."""
+    own, network = layer.attention, cast("FeedForward", layer.feed_forward)
+    return own.query_key_value.weight, own.output.weight, network.expand.weight, network.contract.weight
 
 
 def cross_weights(layer: DecoderLayer) -> tuple[Tensor, ...]:
