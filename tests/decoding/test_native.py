@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from saccade.decoding.native import native_decoder_for
 from saccade.decoding.search import search
 from saccade.interface import Memory, Source, VocabularySizes
 from saccade.kernels import library, without_kernels
+from saccade.layers.in_bytes import give_bytes, has_bytes
 from saccade.models.transformer import Transformer
 from saccade.symbols import Symbols
 
@@ -51,7 +53,7 @@ def both(model: Transformer, memory: Memory, config: DecodingConfig) -> tuple[li
     """By the search in C, and by that in Python."""
     with pytest.MonkeyPatch.context() as patch:
         found = search(model, memory, config, SYMBOLS)
-        patch.setattr(native, "SENTENCES", 0)
+        patch.setattr(native, "WIDEST", 0)
         with without_kernels():  # its steps share none of the code either
             return found, search(model, memory, config, SYMBOLS)
 
@@ -113,19 +115,71 @@ def test_an_impossible_output_is_said_to_be_one():
         ]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_change_nothing(threads):
+def sentences(count: int, seed: int = 0) -> list[list[int]]:
+    """Sources of 1 to 9 tokens in any order."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(0, 9, (count,), generator=generator).tolist()
+    return [[*torch.randint(4, 23, (length,), generator=generator).tolist(), SYMBOLS.end] for length in lengths]
+
+
+@pytest.fixture(params=[1, 2, 3], ids="{} threads".format)
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("changes", VARIANTS[1:3], ids=str)
+@pytest.mark.parametrize(("beam", "min_length"), [(1, 0), (1, 3), (5, 0), (16, 3)])
+def test_the_next_sentence_takes_the_place_of_one_that_ends(beam, min_length, changes):
+    config = DecodingConfig(
+        beam=beam, nbest=min(2, beam), max_length_factor=1.0, max_length_offset=3, min_length=min_length
+    )
+    model = sharp_model(changes, seed=4)
+    found, expected = both(model, memory_of(model, sentences(300)), config)  # more than are searched together
+    assert_same(found, expected)
+    assert len({len(some[0].tokens) for some in found}) > 2
+
+
+def test_many_sentences_find_what_each_finds_alone():
+    model = sharp_model({"norm": "pre", "width": 24, "heads": 3, "feed_forward": 10})
+    config, sources = DecodingConfig(beam=4, nbest=4, max_length=12), sentences(70)
+    together = search(model, memory_of(model, sources), config, SYMBOLS)
+    assert_same(together, [search(model, memory_of(model, [one]), config, SYMBOLS)[0] for one in sources])
+
+
+@pytest.mark.parametrize("count", [5, 300])  # 5: too few to make a table in bytes for
+def test_without_scores_the_tokens_are_the_same(count):
+    model = sharp_model({"norm": "pre"})
+    memory = memory_of(model, sentences(count))
+    for config in (DecodingConfig(beam=1, max_length=9), DecodingConfig(beam=1, max_length=9, min_length=4)):
+        found = search(model, memory, config, SYMBOLS, scores=False)
+        assert tokens_of(found) == tokens_of(search(model, memory, config, SYMBOLS))
+        assert [some[0].finished for some in found] == [len(some[0].tokens) < 9 for some in found]
+        assert {math.isnan(some[0].score) for some in found} == {count == 300}
+
+
+@pytest.mark.skipif(not has_bytes(), reason="no products of bytes on this processor")
+@pytest.mark.parametrize(("beam", "scores"), [(1, False), (1, True), (3, True)])
+def test_by_bytes_neighbours_change_nothing(beam, scores):
+    model = sharp_model({"norm": "pre"})
+    assert give_bytes(model)
+    config, sources = DecodingConfig(beam=beam, max_length=9), sentences(200)
+    together = search(model, memory_of(model, sources), config, SYMBOLS, scores=scores)
+    alone = [search(model, memory_of(model, [one]), config, SYMBOLS, scores=scores)[0] for one in sources]
+    assert tokens_of(together) == tokens_of(alone)
+    if scores:
+        assert together == alone
+
+
+@pytest.mark.usefixtures("threads")
+def test_threads_change_nothing():
     model = build_model(
         ("transformer", {"norm": "pre", "width": 64, "heads": 2}), VocabularySizes(9000, 9000, joint=True)
     )
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        assert_same(
-            *both(model.eval(), memory_of(model, [[4, 9, 5, 2]]), DecodingConfig(beam=5, nbest=5, max_length=6))
-        )
-    finally:
-        torch.set_num_threads(before)
+    assert_same(*both(model.eval(), memory_of(model, [[4, 9, 5, 2]]), DecodingConfig(beam=5, nbest=5, max_length=6)))
 
 
 @torch.no_grad()
@@ -140,8 +194,7 @@ def test_what_it_cannot_do_is_left_to_python():
         return native_decoder_for(model, own, constraints_of(own, config, SYMBOLS, prefixes), config) is not None
 
     assert used(model)
-    assert used(model, 4)
-    assert not used(model, 5)
+    assert used(model, 5)
     assert not used(model, beam=17)
     assert not used(model, coverage_beta=0.2)
     assert not used(model, sample=True, beam=1)

@@ -71,8 +71,32 @@ def test_zeros_and_what_is_no_number():
     assert torch.equal(found[0, :16], torch.zeros(16))
     assert not torch.isfinite(found[2:]).any()
     assert not torch.isfinite(found[:, 17]).any()
-    assert torch.isfinite(found[1, :16]).all()
+    others = [out for out in range(40) if out != 17]  # though they share a panel with it
+    assert torch.isfinite(found[:2, others]).all()
     assert bytes_of(weight).product(x[:0]).shape == (0, 40)
+
+
+@pytest.mark.parametrize("size", [1e-45, 1e-38, 1e-30, 1e18, 1e22])
+def test_rows_of_any_size_leave_the_others_as_they_are(size):
+    x, weight = torch.randn(8, 20), torch.randn(40, 20)
+    expected = bytes_of(weight).product(x)
+    weight[3] *= size
+    x[5] *= size
+    found = bytes_of(weight).product(x)
+    assert torch.isfinite(found[:5]).all()
+    assert torch.isfinite(found[5, 4:]).all()
+    kept = [out for out in range(40) if out != 3]
+    assert torch.equal(found[:5, kept], expected[:5, kept])
+    bound = 0.03 * x.norm(dim=1)[:, None] * weight.norm(dim=1) + 1e-12
+    assert ((found - x @ weight.t()).abs()[:5] <= bound[:5]).all()
+
+
+@pytest.mark.parametrize("ins", [4, 4099, 65536])
+def test_the_largest_sums_there_can_be(ins):
+    x, weight = torch.ones(7, ins), torch.ones(20, ins)
+    x[1:3] *= -1
+    weight[5:9] *= -1
+    assert_close(bytes_of(weight).product(x), x @ weight.t(), rtol=1e-5, atol=0.0)
 
 
 def test_what_has_no_form_in_bytes():

@@ -1,7 +1,8 @@
-"""Searches of one sentence in one call, for models that have kernels for all of it (kernels/search.c).
+"""Searches of all sentences in one call, for models that have kernels for all of it (kernels/search.c).
 
-They do what `greedy` and `beam` do, step for step, and find the same but for what rounding decides. A step of a
-few hypotheses takes less time than Python takes to ask for it.
+They do what `greedy` and `beam` do, step for step, and find the same but for what rounding decides. No step waits for
+Python, which takes longer to ask for one than a few hypotheses take, and when a sentence ends the next one takes its
+place.
 """
 
 from __future__ import annotations
@@ -17,19 +18,18 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints, never_written
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
+from saccade.decoding.screening import MANY
 from saccade.interface import Decodes, Memory
 from saccade.kernels import kernel
 from saccade.kernels.transformer import FoundHypotheses, MemoryPlaces, NativeDecoder, Rules, Words
+from saccade.layers.in_bytes import in_bytes
 from saccade.symbols import Symbols
-
-SENTENCES = 4
-"""So many at most are searched one after the other; a batch of more is faster."""
 
 WIDEST = 16
 """The widest beam."""
 
 LONGEST = 1024
-"""The longest output: room for all of it is taken at once."""
+"""The longest output: room for its tokens is taken at once."""
 
 
 @runtime_checkable
@@ -44,80 +44,86 @@ class Native(Protocol):
 def native_decoder_for(
     model: Decodes, memory: Memory, constraints: Constraints, config: DecodingConfig
 ) -> NativeDecoder | None:
-    """What a search in C needs, if there is one for this model, these settings and this few sentences."""
-    limits = constraints.limits
-    small = len(limits) <= SENTENCES and config.beam <= WIDEST and int(limits.max()) <= LONGEST
+    """What a search in C needs, if there is one for this model and these settings."""
+    small = config.beam <= WIDEST and int(constraints.limits.max()) <= LONGEST
     plain = constraints.on_length_only and not config.sample and not config.coverage_beta
     if not small or not plain or not isinstance(model, Native):
         return None
     return model.native(memory)
 
 
-def search_natively(
-    native: NativeDecoder, constraints: Constraints, config: DecodingConfig, symbols: Symbols
-) -> list[list[Hypothesis]]:
-    """The hypotheses of each sentence, best first."""
-    return [
-        search_sentence(native, sentence, limit, config, symbols)
-        for sentence, limit in enumerate(constraints.limits.tolist())
-    ]
-
-
 class Columns(NamedTuple):
-    """Room for what is found: `most` hypotheses of at most `limit` symbols."""
+    """Room for what is found of B sentences: of each at most `most` hypotheses."""
 
-    tokens: Tensor  # (most, limit)
-    lengths: Tensor  # (most,)
-    finished: Tensor  # (most,)
-    token_logs: Tensor  # (most, limit)
-    logs: Tensor  # (most,)
-    scores: Tensor  # (most,)
+    starts: Tensor  # (B,) where the tokens of each begin
+    counts: Tensor  # (B,)
+    tokens: Tensor  # (most times the sum of all limits,) those of one hypothesis together, as many as its limit
+    lengths: Tensor  # (B, most)
+    finished: Tensor  # (B, most)
+    token_logs: Tensor  # as the tokens
+    logs: Tensor  # (B, most)
+    scores: Tensor  # (B, most)
 
     @classmethod
-    def empty(cls, most: int, limit: int) -> Columns:
+    def empty(cls, most: int, limits: Tensor) -> Columns:
         """Before a search."""
-        tokens, numbers = torch.zeros(most, limit, dtype=torch.int64), torch.zeros(most, dtype=torch.int64)
-        logs = torch.zeros(most)
-        return cls(tokens, numbers, numbers.clone(), torch.zeros(most, limit), logs, logs.clone())
+        ends = most * limits.cumsum(0)
+        tokens, lengths = torch.zeros(int(ends[-1]), dtype=torch.int64), limits.new_zeros(len(limits), most)
+        logs = torch.zeros(lengths.shape, dtype=torch.float32)
+        return cls(
+            *(ends - most * limits, torch.zeros_like(limits), tokens, lengths, lengths.clone()),
+            *(torch.zeros(len(tokens), dtype=torch.float32), logs, logs.clone()),
+        )
 
 
-def search_sentence(
-    native: NativeDecoder, sentence: int, limit: int, config: DecodingConfig, symbols: Symbols
-) -> list[Hypothesis]:
-    """The hypotheses of one sentence, best first."""
+def search_natively(
+    native: NativeDecoder, constraints: Constraints, config: DecodingConfig, symbols: Symbols, *, scores: bool
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each sentence, best first."""
+    limits = constraints.limits.contiguous()
+    longest, lengths = int(limits.max()), native.counts
     never = torch.tensor([*never_written(config.min_length, config, symbols), symbols.end])
-    rules = Rules(limit, config.min_length, symbols.begin, symbols.end, len(never), never.data_ptr())
-    positions = native.positions(limit)  # (limit, D)
+    penalties = length_penalty(torch.arange(1, longest + 1), config.length_penalty, config.length_alpha)
+    positions = native.positions(longest)  # (longest, D)
+    made, screen = None, None  # the output layer in bytes, where the largest logit is enough
+    if config.beam == 1 and not scores:
+        made = in_bytes(native.output) if native.output_bytes is None and len(limits) >= MANY else None
+        screen = native.output_bytes if made is None else made.structure
+    columns = Columns.empty(config.nbest, limits)
     words = Words(
-        *(len(native.output), native.scale, native.embedding.data_ptr(), positions.data_ptr()),
-        native.output.data_ptr(),
-        None if native.output_bytes is None else ctypes.pointer(native.output_bytes),
+        *(len(native.output), native.scale),
+        *(tensor.data_ptr() for tensor in (native.embedding, positions, native.output)),
+        *(None if table is None else ctypes.pointer(table) for table in (native.output_bytes, screen)),
     )
-    first, counts = native.first[sentence : sentence + 1], native.counts[sentence : sentence + 1]
-    longest = int(counts)
+    rules = Rules(
+        *(config.min_length, symbols.begin, symbols.end, len(never)),
+        *(tensor.data_ptr() for tensor in (never, limits, penalties)),
+    )
     memory = MemoryPlaces(
-        native.values.data_ptr(), native.values.size(1), 1, longest, first.data_ptr(), counts.data_ptr()
+        *(native.values.data_ptr(), native.values.size(1), int(lengths.max())),
+        *(native.first.data_ptr(), lengths.data_ptr()),
     )
-    penalties = length_penalty(torch.arange(1, limit + 1), config.length_penalty, config.length_alpha)
-    columns = Columns.empty(config.nbest, limit)
-    found = FoundHypotheses(0, *(column.data_ptr() for column in columns))
-    given = ctypes.byref(native.decoder), ctypes.byref(words), memory, ctypes.byref(rules)
-    if config.beam == 1:
-        kernel("search_greedy", *given, ctypes.byref(found))
-        columns.scores[0] = columns.logs[0] / penalties[columns.lengths[0] - 1]
-    else:
-        beams = config.beam, config.nbest, penalties.data_ptr()
-        kernel("search_beam", *given, *beams, ctypes.byref(found))
-    return hypotheses(columns, found.count) or [IMPOSSIBLE]
+    kernel(
+        *("search", ctypes.byref(native.decoder), ctypes.byref(words), memory, ctypes.byref(rules)),
+        *(len(limits), config.beam, FoundHypotheses(config.nbest, *(column.data_ptr() for column in columns))),
+    )
+    return hypotheses(columns, limits, scores=screen is None)
 
 
-def hypotheses(columns: Columns, count: int) -> list[Hypothesis]:
-    """What was found; an output of probability 0 is none."""
+def hypotheses(columns: Columns, limits: Tensor, *, scores: bool) -> list[list[Hypothesis]]:
+    """What was found of each sentence; an output of probability 0 is none."""
     found = []
-    for tokens, length, finished, logs, log, score in zip(
-        *(column[:count].tolist() for column in columns), strict=True
-    ):
-        if log > -math.inf:
-            written = tuple(tokens[: length - finished])
-            found.append(Hypothesis(written, log, score, tuple(logs[:length]), finished=bool(finished)))
+    tokens, token_logs = columns.tokens.tolist(), columns.token_logs.tolist() if scores else []
+    rows = (columns.starts, limits, columns.counts, columns.lengths, columns.finished, columns.logs, columns.scores)
+    for start, limit, count, *own in zip(*(row.tolist() for row in rows), strict=True):
+        some = []
+        for place, (length, finished, log, score) in enumerate(zip(*(row[:count] for row in own), strict=True)):
+            if log == -math.inf:
+                continue
+            first = start + place * limit
+            written = tuple(tokens[first : first + length - finished])
+            logs = tuple(token_logs[first : first + length])
+            own_scores = (log, score, logs) if scores else (math.nan, math.nan, ())
+            some.append(Hypothesis(written, *own_scores, finished=bool(finished)))
+        found.append(some or [IMPOSSIBLE])
     return found

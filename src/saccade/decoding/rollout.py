@@ -130,7 +130,7 @@ def hypothesis(
     tokens: list[int], log_probabilities: list[float], log_probability: float, score: float, symbols: Symbols
 ) -> Hypothesis:
     """One row's symbols as a hypothesis."""
-    if log_probability == -math.inf:
+    if not log_probability > -math.inf:  # what is no number is none either
         return IMPOSSIBLE
     finished = tokens[-1] == symbols.end
     return Hypothesis(

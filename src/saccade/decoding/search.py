@@ -67,7 +67,7 @@ def find(
     """By the search that the settings ask for."""
     native = native_decoder_for(model, memory, constraints, config)
     if native is not None:
-        return search_natively(native, constraints, config, symbols)
+        return search_natively(native, constraints, config, symbols, scores=scores)
     if config.sample:
         return sample(model, memory, constraints, config, symbols, indices)
     if config.beam == 1:

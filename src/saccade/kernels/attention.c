@@ -7,7 +7,6 @@
  * keys and queries to GROUP rows; what is beyond them is never read by what is not. */
 #define GROUP 8
 
-
 /* c (m, n) = a (m, k) b (k, n): a with any strides, m a multiple of GROUP, n of LANES. */
 INLINE void product_block(int height, int wide, int64_t k, const float *a, int64_t a_row, int64_t a_column,
                           const float *b, int64_t b_row, float *c, int64_t c_row)
@@ -50,29 +49,6 @@ INLINE void take(int64_t rows, int64_t head, int64_t wide, const float *from, in
         for (int64_t row = 0; row < rows; row++)
             store(to + row * wide + at, load_within(from + row * stride + at, some) + extra);
     }
-}
-
-/* (rows, wide) to (wide, turned_rows), a square of LANES by LANES at a time: halves of it change places, then halves of
- * the halves, and so on. Rows beyond the last are read as they are. */
-INLINE void turn(int64_t rows, int64_t wide, const float *from, float *to, int64_t turned_rows)
-{
-    const int_lanes lane = COUNTING;
-    for (int64_t row = 0; row < rows; row += LANES)
-        for (int64_t column = 0; column < wide; column += LANES) {
-            lanes square[LANES];
-            for (int i = 0; i < LANES; i++) square[i] = load(from + (row + i) * wide + column);
-#pragma GCC unroll 4
-            for (int apart = LANES / 2; apart; apart /= 2)
-#pragma GCC unroll 16
-                for (int i = 0; i < LANES; i++)
-                    if (!(i & apart)) {
-                        lanes upper = square[i], lower = square[i | apart];
-                        int_lanes kept = (lane & apart) == 0;
-                        square[i] = chosen(kept, upper, exchanged(lower, apart));
-                        square[i | apart] = chosen(kept, exchanged(upper, apart), lower);
-                    }
-            for (int i = 0; i < LANES; i++) store(to + (column + i) * turned_rows + row, square[i]);
-        }
 }
 
 /* What `take` took, back in its place times a factor; `sums` (head,) adds up the rows. */

@@ -12,7 +12,7 @@ typedef struct {
     const float *weight, *bias; /* (outs, ins), (outs) or NULL */
     uint8_t *packed;            /* (panels, ins / DEPTH, LANES, DEPTH) */
     float *scales, *biases;     /* (panels * LANES): s; the bias, -inf for what is no output */
-    float *errors, *norms;      /* (panels): the largest |e| and |s q| of its outputs; the error is inf if one is no number */
+    float *errors, *norms;      /* (panels): the largest |e| and |s q| of its outputs; the error is inf if there is no bound */
 } byte_table;
 
 /* out (rows, outs) = x (rows, ins) · weight^T, roughly, without the bias, in one thread; what is no number stays none. */

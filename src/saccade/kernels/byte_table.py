@@ -1,4 +1,4 @@
-"""A weight in bytes as the kernels see it: the structure of bytes.h."""
+"""A weight in bytes as the kernels see it: the structure of byte_table.h."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ static void pack(int threads, const byte_table *s)
                     s->biases[out] = s->bias ? s->bias[out] : 0.0f;
                     norm = own_norm <= norm ? norm : own_norm;
                     error = own_error <= error ? error : own_error;
-                    if (!(error < INFINITY)) error = INFINITY; /* what is no number: look at all of them */
+                    if (!(error < INFINITY)) error = INFINITY; /* no bound: look at all of them */
                 }
                 for (int64_t at = 0; at < depth; at++) {
                     uint32_t four;
@@ -52,11 +52,10 @@ void multiply_bytes(int64_t rows, const float *x, const byte_table *s, float *ou
             find_sums(s, &own, r, panel, found);
             for (int p = 0; p < PANELS && (panel + p) * LANES < s->outs; p++) {
                 int64_t at = (panel + p) * LANES;
-                lanes scales = s->errors[panel + p] < INFINITY ? load(s->scales + at) : all(NAN);
-                for (int i = 0; i < SOME_ROWS && r + i < rows; i++) {
-                    float scale = own.rows[r + i].error < INFINITY ? own.rows[r + i].scale : NAN;
-                    store_within(out + (r + i) * s->outs + at, found[i][p] * (scales * scale), within(at, s->outs));
-                }
+                lanes scales = load(s->scales + at);
+                for (int i = 0; i < SOME_ROWS && r + i < rows; i++)
+                    store_within(out + (r + i) * s->outs + at, found[i][p] * (scales * own.rows[r + i].scale),
+                                 within(at, s->outs));
             }
         }
     end_rows(&own);

@@ -50,15 +50,21 @@ INLINE lanes size_of(lanes values) { return larger(values, -values); }
 
 typedef int8_t byte_lanes __attribute__((vector_size(LANES)));
 
-/* Bytes of a row with a scale so that the largest becomes `top`, and the lengths of what they stand for and leave. What is
- * no number makes the error none. */
+/* Bytes of a row with a scale so that the largest becomes `top`, and the lengths of what they stand for and leave. A row that
+ * is as good as 0 becomes 0; one with what is no number has no number for its scale and its error, and so has the error of
+ * one whose squares are too large. */
 INLINE float to_bytes(int64_t width, const float *row, float top, int8_t *made, float *norm, float *error)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    lanes most = {0}, kept = {0}, left = {0};
-    for (int64_t at = 0; at < width; at += LANES) most = larger(size_of(load_within(row + at, within(at, width))), most);
-    float largest = largest_of(most);
-    float scale = largest / top, inverse = largest > 0.0f ? top / largest : 0.0f;
+    lanes most = {0}, none = {0}, kept = {0}, left = {0};
+    for (int64_t at = 0; at < width; at += LANES) {
+        lanes own = load_within(row + at, within(at, width));
+        most = larger(size_of(own), most);
+        none += own - own; /* 0, unless it is no number */
+    }
+    float largest = largest_of(most), smallest = 1e-36f; /* one over which is a number */
+    float scale = (largest > smallest ? largest : 0.0f) / top, inverse = largest > smallest ? top / largest : 0.0f;
+    scale += sum_of(none);
     for (int64_t at = 0; at < width; at += LANES) {
         int some = within(at, width);
         lanes own = load_within(row + at, some), value = own * inverse + shift - shift, rest = own - value * scale;

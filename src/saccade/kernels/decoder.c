@@ -1,5 +1,5 @@
-/* One place of a few hypotheses through all layers of a Transformer's decoder, in one call: a decoder of four layers is
- * sixty calls otherwise, each of which takes longer to begin than its work. */
+/* One place of some hypotheses through all layers of a Transformer's decoder, in one call: a decoder of four layers is
+ * sixty calls otherwise, each of which takes longer to begin than its work with a few of them. */
 
 #include "one_place.h"
 #include "sublayers.h"
@@ -25,37 +25,50 @@ EXPORT void saccade_few_products(int threads, int64_t rows, int64_t ins, int64_t
     few_products(threads, rows, ins, outs, x, weight, bias, out);
 }
 
-/* The rows `first` to `last` of so many. */
-static void step_rows(const decoder *d, int64_t rows, int64_t first, int64_t last, past p, memory m, float *x, float *out)
+/* Which hypothesis of which group a row is. */
+typedef struct {
+    const past *group;
+    int64_t number;
+} member;
+
+/* The rows `first` to `last` of all. */
+static void step_rows(const decoder *d, const member *rows, int64_t first, int64_t last, memory m, float *x, float *out)
 {
     shape s = d->shape;
-    int64_t width = s.width, wide = 3 * width > s.inner ? 3 * width : s.inner, count = last - first;
-    int64_t most = p.count > m.longest ? p.count : m.longest;
+    int64_t width = s.width, wide = 3 * width > s.inner ? 3 * width : s.inner, count = last - first, most = m.longest;
+    for (int64_t row = first; row < last; row++) most = rows[row].group->count > most ? rows[row].group->count : most;
     float *hidden = zeros((size_t)(count * wide)), *context = zeros((size_t)(count * width));
     float *scores = zeros((size_t)rounded(most, LANES));
     const float **keys = malloc(2 * (size_t)(most ? most : 1) * sizeof(*keys)), **values = keys + most;
     if (!keys) abort();
+    rows += first;
     x += first * width;
     out += first * width;
     begin_sublayers(s, count, x, d->first_norm, out);
     for (int64_t l = 0; l < s.layers; l++) {
         const decoder_weights *w = d->weights + l;
-        float *projected = p.steps[p.count - 1] + (l * rows + first) * 3 * width;
-        linear(count, width, 3 * width, out, w->own, w->bytes, OWN, projected);
+        linear(count, width, 3 * width, out, w->own, w->other, OWN, hidden);
         for (int64_t row = 0; row < count; row++) {
-            for (int64_t t = 0; t < p.count; t++) {
-                keys[t] = p.steps[t] + (l * p.step_rows[t] + p.origin[(first + row) * p.places + t]) * 3 * width + width;
+            const past *p = rows[row].group;
+            const int64_t *origin = p->origin + rows[row].number * p->places;
+            const float *projected = hidden + row * 3 * width;
+            int64_t before = p->row - 2 * width, last_step = p->count - 1;
+            memcpy(p->steps[last_step] + l * p->layer_strides[last_step] + rows[row].number * p->row + before,
+                   projected + width, 8 * (size_t)width);
+            for (int64_t t = 0; t < p->count; t++) {
+                keys[t] = p->steps[t] + l * p->layer_strides[t] + origin[t] * p->row + before;
                 values[t] = keys[t] + width;
             }
-            attend_row(s.heads, width / s.heads, p.count, keys, values, projected + row * 3 * width, w->own_bias,
+            attend_row(s.heads, width / s.heads, p->count, keys, values, projected, w->own_bias,
                        w->own_bias + 2 * width, scores, context + row * width, NULL, 0);
         }
-        linear(count, width, width, context, w->own_output, w->bytes, OWN_OUTPUT, hidden);
+        linear(count, width, width, context, w->own_output, w->other, OWN_OUTPUT, hidden);
         add_and_normalise(s, count, hidden, w->own_output_bias, w->after[0], x, out);
 
-        linear(count, width, width, out, w->cross, w->bytes, CROSS, hidden);
+        linear(count, width, width, out, w->cross, w->other, CROSS, hidden);
         for (int64_t row = 0; row < count; row++) {
-            int64_t sentence = (first + row) / m.beam;
+            const past *p = rows[row].group;
+            int64_t sentence = p->sentence + rows[row].number / p->beam;
             for (int64_t t = 0; t < m.counts[sentence]; t++) {
                 keys[t] = m.values + (l * m.rows + m.first[sentence] + t) * 2 * width;
                 values[t] = keys[t] + width;
@@ -63,10 +76,10 @@ static void step_rows(const decoder *d, int64_t rows, int64_t first, int64_t las
             attend_row(s.heads, width / s.heads, m.counts[sentence], keys, values, hidden + row * width, w->cross_bias,
                        w->value_bias, scores, context + row * width, NULL, 0);
         }
-        linear(count, width, width, context, w->cross_output, w->bytes, CROSS_OUTPUT, hidden);
+        linear(count, width, width, context, w->cross_output, w->other, CROSS_OUTPUT, hidden);
         add_and_normalise(s, count, hidden, w->cross_output_bias, w->after[1], x, out);
 
-        feed_forward(s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->bytes, w->after[2], hidden,
+        feed_forward(s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->other, w->after[2], hidden,
                      context, x, out);
     }
     free(keys);
@@ -75,18 +88,25 @@ static void step_rows(const decoder *d, int64_t rows, int64_t first, int64_t las
     free(hidden);
 }
 
-void decoder_step(const decoder *d, int64_t rows, past p, memory m, float *x, float *out)
-{
-    step_rows(d, rows, 0, rows, p, m, x, out);
-}
-
 /* A row looks at no other row of this step, so that threads have no need to wait for each other. */
-EXPORT void saccade_decoder_step(int threads, const decoder *d, int64_t rows, past p, memory m, float *x, float *out)
+void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, memory m, float *x, float *out)
 {
-#pragma omp parallel num_threads(threads) if (rows * d->shape.width * d->shape.width >= 64 * ALONE_BELOW)
+    int64_t count = 0, width = d->shape.width;
+    for (int64_t i = 0; i < groups; i++) count += pasts[i].rows;
+    member *rows = malloc((size_t)(count ? count : 1) * sizeof(*rows)), *row = rows;
+    if (!rows) abort();
+    for (int64_t i = 0; i < groups; i++)
+        for (int64_t number = 0; number < pasts[i].rows; number++) *row++ = (member){pasts + i, number};
+#pragma omp parallel num_threads(threads) if (count * width * width >= 64 * ALONE_BELOW)
     {
         int64_t first, last;
-        own_part(rows, &first, &last);
-        if (last > first) step_rows(d, rows, first, last, p, m, x, out);
+        own_part(count, &first, &last);
+        if (last > first) step_rows(d, rows, first, last, m, x, out);
     }
+    free(rows);
+}
+
+EXPORT void saccade_decoder_step(int threads, const decoder *d, const past *p, memory m, float *x, float *out)
+{
+    decoder_step(threads, d, 1, p, m, x, out);
 }

@@ -1,5 +1,6 @@
 /* Products of a few rows: a dot product for each row and output, with the weights as they lie. From some tens of rows on
- * the library's products are faster, for fewer they take longer to begin than these take in all (docs/log.md). */
+ * the library's products are faster, and ours by turned weights (many_rows.h); for fewer they take longer to begin than
+ * these take in all (docs/log.md). */
 
 #ifndef SACCADE_FEW_ROWS_H
 #define SACCADE_FEW_ROWS_H
@@ -8,22 +9,6 @@
 
 #define ROWS 6 /* at once: with OUTS, as many sums as there are registers for */
 #define OUTS 4
-
-/* Half of the sums of two vectors: the lanes whose number has the bit `apart` hold those of b, the others those of a. */
-INLINE lanes folded(lanes a, lanes b, int apart)
-{
-    const int_lanes counting = COUNTING;
-    int_lanes of_b = (counting & apart) != 0;
-    return chosen(of_b, b, a) + exchanged(chosen(of_b, a, b), apart);
-}
-
-/* The sums of four vectors. */
-INLINE void sums_of(const lanes *four, float *to)
-{
-    lanes sums = folded(folded(four[0], four[1], 1), folded(four[2], four[3], 1), 2);
-    for (int apart = LANES / 2; apart > 2; apart /= 2) sums += exchanged(sums, apart);
-    store_some(to, sums, OUTS);
-}
 
 /* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T for a number of rows that the compiler knows. */
 INLINE void product_of(const int rows, int64_t ins, int64_t outs, const float *x, const float *weight, float *out,

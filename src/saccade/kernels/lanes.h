@@ -84,6 +84,22 @@ INLINE float largest_of(lanes values)
     return values[0];
 }
 
+/* Half of the sums of two vectors: the lanes whose number has the bit `apart` hold those of b, the others those of a. */
+INLINE lanes folded(lanes a, lanes b, int apart)
+{
+    const int_lanes counting = COUNTING;
+    int_lanes of_b = (counting & apart) != 0;
+    return chosen(of_b, b, a) + exchanged(chosen(of_b, a, b), apart);
+}
+
+/* The sums of four vectors, one after another. */
+INLINE void sums_of(const lanes *four, float *to)
+{
+    lanes sums = folded(folded(four[0], four[1], 1), folded(four[2], four[3], 1), 2);
+    for (int apart = LANES / 2; apart > 2; apart /= 2) sums += exchanged(sums, apart);
+    store_some(to, sums, 4);
+}
+
 /* e^x, to about one unit in the last place; 0 below -87.3. What is no number stays none. */
 INLINE lanes exponential(lanes x)
 {
@@ -137,6 +153,29 @@ INLINE void store_within(float *to, lanes values, int some)
 }
 
 INLINE int64_t rounded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
+
+/* (rows, wide) to (wide, turned_rows), a square of LANES by LANES at a time: halves of it change places, then halves of
+ * the halves, and so on. Rows beyond the last are read as they are. */
+INLINE void turn(int64_t rows, int64_t wide, const float *from, float *to, int64_t turned_rows)
+{
+    const int_lanes lane = COUNTING;
+    for (int64_t row = 0; row < rows; row += LANES)
+        for (int64_t column = 0; column < wide; column += LANES) {
+            lanes square[LANES];
+            for (int i = 0; i < LANES; i++) square[i] = load(from + (row + i) * wide + column);
+#pragma GCC unroll 4
+            for (int apart = LANES / 2; apart; apart /= 2)
+#pragma GCC unroll 16
+                for (int i = 0; i < LANES; i++)
+                    if (!(i & apart)) {
+                        lanes upper = square[i], lower = square[i | apart];
+                        int_lanes kept = (lane & apart) == 0;
+                        square[i] = chosen(kept, upper, exchanged(lower, apart));
+                        square[i | apart] = chosen(kept, exchanged(upper, apart), lower);
+                    }
+            for (int i = 0; i < LANES; i++) store(to + (column + i) * turned_rows + row, square[i]);
+        }
+}
 
 /* Mean of a row, and one over its deviation. */
 INLINE void moments(int64_t width, const float *row, float epsilon, float *mean, float *inverse)

@@ -8,6 +8,7 @@
  * are then made from floats. So the outcome is that of the floats, not of the bytes.
  */
 
+#include "screening.h"
 #include "bytes.h"
 
 #ifdef HAS_BYTES
@@ -114,11 +115,11 @@ static void decide(const byte_table *s, const float *x, const looked_at *row, in
     }
 }
 
-static void best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly, int64_t nevers,
+void screen_best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly, int64_t nevers,
                  const int64_t *never, float *values, int64_t *places)
 {
     int64_t panels = panels_of(s->outs);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(threads) if (rows > SOME_ROWS)
     {
         int64_t first, last;
         own_groups(rows, &first, &last);
@@ -145,7 +146,7 @@ static void best(int threads, int64_t rows, const float *x, const byte_table *s,
 
 #else /* no products of bytes */
 
-static void best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly, int64_t nevers,
+void screen_best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly, int64_t nevers,
                  const int64_t *never, float *values, int64_t *places)
 {
     (void)threads, (void)rows, (void)x, (void)s, (void)exactly;
@@ -154,10 +155,8 @@ static void best(int threads, int64_t rows, const float *x, const byte_table *s,
 
 #endif
 
-/* Of each row (rows, width) the token with the largest logit, those at `never` left out, and that logit; of equal ones
- * the first. If not `exactly`, the token is the one with the largest logit by bytes. */
 EXPORT void saccade_screen_best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly,
                                 int64_t nevers, const int64_t *never, float *values, int64_t *places)
 {
-    best(threads, rows, x, s, exactly, nevers, never, values, places);
+    screen_best(threads, rows, x, s, exactly, nevers, never, values, places);
 }

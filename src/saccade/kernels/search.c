@@ -1,20 +1,40 @@
-/* The searches of saccade.decoding for one sentence and a Transformer, in one call.
+/* The searches of saccade.decoding for a Transformer and any number of sentences, in one call.
  *
- * They do what greedy.py and beam.py do, step for step and in the same order; those say why. Here a step of a few
- * hypotheses does not wait for Python, which takes twice as long as the model itself. */
+ * They do what greedy.py and beam.py do, step for step and in the same order; those say why. No step waits for Python, and
+ * when a sentence ends the next one takes its place: a step has rows of sentences that are at different places, and is as
+ * large as it is fastest with until the last sentences are begun. What is found does not depend on who is beside whom, but
+ * for rounding where a few rows are multiplied in another way than many. */
 
+#include "many_rows.h"
+#include "screening.h"
 #include "transformer.h"
 #include "vocabulary.h"
 
-/* Live hypotheses, at most `most` of them, and what all steps so far have left. */
+#define ROWS_AT_ONCE 30   /* of a step, about: few enough for the cache, enough to read every weight for (docs/log.md) */
+#define LOGITS_AT_ONCE 12 /* of these, whose logits are made before anybody looks at them: for the cache too */
+#define MANY_ROWS 12      /* of a step: worth turning the weights round for */
+#define STEPS_A_BLOCK 16  /* whose keys and values are beside each other */
+
+/* What to search for. */
 typedef struct {
-    int64_t rows, most, limit, count;
-    float **steps;      /* (limit) */
-    int64_t *step_rows; /* (limit) */
-    int64_t *origin;    /* (most, limit) */
-    int64_t *tokens;    /* (most, limit), without the beginning */
-    float *token_logs;  /* (most, limit) */
-    float *logs;        /* (most) */
+    const decoder *decoder;
+    const words *words;
+    memory memory;
+    const rules *rules;
+    int64_t sentences, beam, wanted; /* wanted: continuations of a hypothesis that are looked at */
+    hypotheses found;
+    const float *turned_output; /* or NULL */
+} task;
+
+/* A sentence that is being searched: its live hypotheses, at most `most` of them, and what all their steps have left. */
+typedef struct {
+    int64_t number, rows, most, limit, count;
+    float **steps;          /* (limit): some of them are parts of one block (layers, STEPS_A_BLOCK, most, 2 width) */
+    int64_t *layer_strides; /* (limit) */
+    int64_t *origin, *next_origin;       /* (most, limit) */
+    int64_t *tokens, *next_tokens;       /* (most, limit), without the beginning */
+    float *token_logs, *next_token_logs; /* (most, limit) */
+    float *logs;                         /* (most) */
 } live;
 
 static void *room(int64_t count, size_t size)
@@ -24,55 +44,112 @@ static void *room(int64_t count, size_t size)
     return place;
 }
 
-static live begin_live(int64_t most, int64_t limit)
+static live begin_live(const task *t, int64_t number)
 {
-    live l = {.rows = 1, .most = most, .limit = limit};
+    int64_t most = t->beam, limit = t->rules->limits[number];
+    live l = {.number = number, .rows = 1, .most = most, .limit = limit};
     l.steps = room(limit, sizeof(*l.steps));
-    l.step_rows = room(limit, sizeof(*l.step_rows));
-    l.origin = room(most * limit, sizeof(*l.origin));
-    l.tokens = room(most * limit, sizeof(*l.tokens));
-    l.token_logs = room(most * limit, sizeof(*l.token_logs));
+    l.layer_strides = room(limit, sizeof(*l.layer_strides));
+    l.origin = room(2 * most * limit, sizeof(*l.origin));
+    l.tokens = room(2 * most * limit, sizeof(*l.tokens));
+    l.token_logs = room(2 * most * limit, sizeof(*l.token_logs));
     l.logs = room(most, sizeof(*l.logs));
+    l.next_origin = l.origin + most * limit;
+    l.next_tokens = l.tokens + most * limit;
+    l.next_token_logs = l.token_logs + most * limit;
     return l;
 }
 
 static void end_live(live *l)
 {
-    for (int64_t t = 0; t < l->count; t++) free(l->steps[t]);
+    for (int64_t t = 0; t < l->count; t += STEPS_A_BLOCK) free(l->steps[t]);
     free(l->steps);
-    free(l->step_rows);
-    free(l->origin);
-    free(l->tokens);
-    free(l->token_logs);
+    free(l->layer_strides);
+    free(l->origin < l->next_origin ? l->origin : l->next_origin);
+    free(l->tokens < l->next_tokens ? l->tokens : l->next_tokens);
+    free(l->token_logs < l->next_token_logs ? l->token_logs : l->next_token_logs);
     free(l->logs);
 }
 
-/* One more place of all live hypotheses: the most probable `count` tokens of each, (rows, count). */
-static void look_further(int threads, const decoder *d, const words *w, memory m, const rules *r, live *l, int64_t count,
-                         float *logits, float *values, int64_t *places)
+/* Room for a step of all sentences. */
+typedef struct {
+    past *groups;    /* (sentences) */
+    float *x, *out;  /* (rows, width) */
+    float *logits;   /* (LOGITS_AT_ONCE, vocabulary), unless only the largest is looked for */
+    float *values;   /* (rows, wanted) */
+    int64_t *places; /* (rows, wanted) */
+    int64_t *nevers; /* (rows): how many tokens each may not write */
+} buffers;
+
+/* Where the rows end that may write what the first of them may. */
+static int64_t end_of_alike(const int64_t *nevers, int64_t first, int64_t rows)
 {
-    int64_t width = d->shape.width, place = l->count;
-    float *x = room(l->rows * width, 4), *out = room(l->rows * width, 4);
-    l->steps[place] = room(d->shape.layers * l->rows * 3 * width, 4);
-    l->step_rows[place] = l->rows;
-    l->count++;
-    for (int64_t row = 0; row < l->rows; row++) {
-        int64_t token = place ? l->tokens[row * l->limit + place - 1] : r->begin;
-        l->origin[row * l->limit + place] = row;
-        for (int64_t i = 0; i < width; i++)
-            x[row * width + i] = w->embedding[token * width + i] * w->scale + w->positions[place * width + i];
+    int64_t last = first + 1;
+    while (last < rows && nevers[last] == nevers[first]) last++;
+    return last;
+}
+
+/* The most probable token of each row. */
+static void choose_one(int threads, const task *t, int64_t rows, buffers b)
+{
+    const words *w = t->words;
+    for (int64_t first = 0, last; first < rows; first = last) {
+        last = end_of_alike(b.nevers, first, rows);
+        screen_best(threads, last - first, b.out + first * t->decoder->shape.width, w->screen, !w->bytes, b.nevers[first],
+                    t->rules->never, b.values + first, b.places + first);
     }
-    m.beam = l->rows;
-    past p = {l->count, l->limit, l->steps, l->step_rows, l->origin};
-    decoder_step(d, l->rows, p, m, x, out);
-    if (w->bytes)
-        multiply_bytes(l->rows, out, w->bytes, logits);
+}
+
+/* The most probable tokens of each row, with their log-probabilities: (rows, wanted). */
+static void choose_some(int threads, const task *t, int64_t rows, buffers b)
+{
+    const words *w = t->words;
+    int64_t width = t->decoder->shape.width;
+    for (int64_t at = 0; at < rows; at += LOGITS_AT_ONCE) {
+        int64_t end = at + LOGITS_AT_ONCE < rows ? at + LOGITS_AT_ONCE : rows;
+        const float *x = b.out + at * width;
+        if (w->bytes)
+            multiply_bytes(end - at, x, w->bytes, b.logits);
+        else if (t->turned_output)
+            product_by_turned(end - at, width, w->vocabulary, x, t->turned_output, b.logits);
+        else
+            few_products(threads, end - at, width, w->vocabulary, x, w->output, NULL, b.logits);
+        for (int64_t first = at, last; first < end; first = last) {
+            last = end_of_alike(b.nevers, first, end);
+            largest(threads, last - first, w->vocabulary, b.logits + (first - at) * w->vocabulary, b.nevers[first],
+                    t->rules->never, t->wanted, b.values + first * t->wanted, b.places + first * t->wanted);
+        }
+    }
+}
+
+/* One more place of all live hypotheses: the most probable tokens of each, (rows, wanted). */
+static void look_further(int threads, const task *t, int64_t count, live *some, buffers b)
+{
+    const words *w = t->words;
+    const rules *r = t->rules;
+    int64_t width = t->decoder->shape.width, layers = t->decoder->shape.layers, rows = 0;
+    for (int64_t i = 0; i < count; i++) {
+        live *l = some + i;
+        int64_t place = l->count++;
+        int64_t step = l->most * 2 * width, block = layers * STEPS_A_BLOCK * step;
+        l->steps[place] = place % STEPS_A_BLOCK ? l->steps[place - 1] + step : room(block, 4);
+        l->layer_strides[place] = STEPS_A_BLOCK * step;
+        b.groups[i] = (past){.rows = l->rows, .count = l->count, .places = l->limit, .row = 2 * width, .steps = l->steps,
+                             .layer_strides = l->layer_strides, .origin = l->origin, .sentence = l->number,
+                             .beam = l->rows};
+        for (int64_t row = 0; row < l->rows; row++, rows++) {
+            int64_t token = place ? l->tokens[row * l->limit + place - 1] : r->begin;
+            l->origin[row * l->limit + place] = row;
+            b.nevers[rows] = r->nevers - (place >= r->min_length);
+            for (int64_t at = 0; at < width; at++)
+                b.x[rows * width + at] = w->embedding[token * width + at] * w->scale + w->positions[place * width + at];
+        }
+    }
+    decoder_step(1, t->decoder, count, b.groups, t->memory, b.x, b.out); /* too few rows for several threads */
+    if (w->screen)
+        choose_one(threads, t, rows, b);
     else
-        few_products(threads, l->rows, width, w->vocabulary, out, w->output, NULL, logits);
-    int64_t nevers = r->nevers - (place >= r->min_length);
-    largest(threads, l->rows, w->vocabulary, logits, nevers, r->never, count, values, places);
-    free(x);
-    free(out);
+        choose_some(threads, t, rows, b);
 }
 
 typedef struct {
@@ -91,115 +168,211 @@ static void sort_candidates(int64_t count, candidate *all_of_them)
     }
 }
 
-/* Put a hypothesis among the `most` best: a finished one before every other, else by score, after its equals. */
-static void keep(hypotheses *h, int64_t most, const live *l, candidate last, float score, int64_t finished)
+/* Put a hypothesis among the `most` best of its sentence: a finished one before every other, else by score, after its
+ * equals. */
+static void keep(const hypotheses *h, const live *l, candidate last, float score, int64_t finished)
 {
-    int64_t at = h->count;
-    while (at && (h->finished[at - 1] < finished || (h->finished[at - 1] == finished && h->scores[at - 1] < score))) at--;
-    if (at == most) return;
-    int64_t moved = (h->count < most ? h->count : most - 1) - at, limit = l->limit, length = l->count;
-#define MOVE(column, each) memmove((column) + (at + 1) * (each), (column) + at * (each), (size_t)(moved * (each)) * sizeof(*(column)))
-    MOVE(h->tokens, limit);
-    MOVE(h->token_logs, limit);
-    MOVE(h->lengths, 1);
-    MOVE(h->finished, 1);
-    MOVE(h->logs, 1);
-    MOVE(h->scores, 1);
+    int64_t *lengths = h->lengths + l->number * h->most, *ended = h->finished + l->number * h->most;
+    float *logs = h->logs + l->number * h->most, *scores = h->scores + l->number * h->most;
+    int64_t *tokens = h->tokens + h->starts[l->number], *count = h->counts + l->number, at = *count;
+    float *token_logs = h->token_logs + h->starts[l->number];
+    while (at && (ended[at - 1] < finished || (ended[at - 1] == finished && scores[at - 1] < score))) at--;
+    if (at == h->most) return;
+    int64_t moved = (*count < h->most ? *count : h->most - 1) - at, limit = l->limit, length = l->count;
+#define MOVE(column, each) \
+    memmove((column) + (at + 1) * (each), (column) + at * (each), (size_t)(moved * (each)) * sizeof(*(column)))
+    MOVE(tokens, limit);
+    MOVE(token_logs, limit);
+    MOVE(lengths, 1);
+    MOVE(ended, 1);
+    MOVE(logs, 1);
+    MOVE(scores, 1);
 #undef MOVE
-    memcpy(h->tokens + at * limit, l->tokens + last.parent * limit, 8 * (size_t)(length - 1));
-    memcpy(h->token_logs + at * limit, l->token_logs + last.parent * limit, 4 * (size_t)(length - 1));
-    h->tokens[at * limit + length - 1] = last.token;
-    h->token_logs[at * limit + length - 1] = last.log;
-    h->lengths[at] = length;
-    h->finished[at] = finished;
-    h->logs[at] = last.total;
-    h->scores[at] = score;
-    h->count += h->count < most;
+    memcpy(tokens + at * limit, l->tokens + last.parent * limit, 8 * (size_t)(length - 1));
+    memcpy(token_logs + at * limit, l->token_logs + last.parent * limit, 4 * (size_t)(length - 1));
+    tokens[at * limit + length - 1] = last.token;
+    token_logs[at * limit + length - 1] = last.log;
+    lengths[at] = length;
+    ended[at] = finished;
+    logs[at] = last.total;
+    scores[at] = score;
+    *count += *count < h->most;
 }
 
 /* Continue with the first `rows` of `going`. */
 static void advance(live *l, int64_t rows, const candidate *going)
 {
     int64_t limit = l->limit, done = l->count - 1;
-    live before = *l;
-    l->origin = room(l->most * limit, sizeof(*l->origin));
-    l->tokens = room(l->most * limit, sizeof(*l->tokens));
-    l->token_logs = room(l->most * limit, sizeof(*l->token_logs));
     for (int64_t row = 0; row < rows; row++) {
         int64_t from = going[row].parent * limit, to = row * limit;
-        memcpy(l->origin + to, before.origin + from, 8 * (size_t)l->count);
-        memcpy(l->tokens + to, before.tokens + from, 8 * (size_t)done);
-        memcpy(l->token_logs + to, before.token_logs + from, 4 * (size_t)done);
-        l->tokens[to + done] = going[row].token;
-        l->token_logs[to + done] = going[row].log;
+        memcpy(l->next_origin + to, l->origin + from, 8 * (size_t)l->count);
+        memcpy(l->next_tokens + to, l->tokens + from, 8 * (size_t)done);
+        memcpy(l->next_token_logs + to, l->token_logs + from, 4 * (size_t)done);
+        l->next_tokens[to + done] = going[row].token;
+        l->next_token_logs[to + done] = going[row].log;
         l->logs[row] = going[row].total;
     }
+    live before = *l;
     l->rows = rows;
-    free(before.origin);
-    free(before.tokens);
-    free(before.token_logs);
+    l->origin = before.next_origin, l->next_origin = before.origin;
+    l->tokens = before.next_tokens, l->next_tokens = before.tokens;
+    l->token_logs = before.next_token_logs, l->next_token_logs = before.token_logs;
 }
 
-/* The `nbest` hypotheses of a beam of `beam`; penalties (limit) of length 1 first. */
-EXPORT void saccade_search_beam(int threads, const decoder *d, const words *w, memory m, const rules *r, int64_t beam,
-                                int64_t nbest, const float *penalties, hypotheses *found)
+/* Whether a sentence goes on after a step with a beam; `all_of_them` has room for every candidate. */
+static int further_by_beam(const task *t, live *l, const float *values, const int64_t *places, candidate *all_of_them)
 {
-    int64_t wanted = 2 * beam < w->vocabulary ? 2 * beam : w->vocabulary;
-    live l = begin_live(beam, r->limit);
-    float *logits = room(beam * w->vocabulary, 4), *values = room(beam * wanted, 4);
-    int64_t *places = room(beam * wanted, 8);
-    candidate *all_of_them = room(beam * wanted, sizeof(*all_of_them)), *going = room(beam, sizeof(*going));
-    for (int64_t length = 1; length <= r->limit; length++) {
-        look_further(threads, d, w, m, r, &l, wanted, logits, values, places);
-        int64_t count = l.rows * wanted, rows = 0;
-        for (int64_t i = 0; i < count; i++) {
-            int64_t parent = i / wanted;
-            all_of_them[i] = (candidate){parent, places[i], values[i], l.logs[parent] + values[i]};
-        }
-        sort_candidates(count, all_of_them);
-        count = count < 2 * beam ? count : 2 * beam;
-        for (int64_t i = 0; i < count; i++) {
-            candidate one = all_of_them[i];
-            if (!(one.total > -INFINITY)) break;
-            if (one.token == r->end)
-                keep(found, nbest, &l, one, one.total / penalties[length - 1], 1);
-            else if (rows < beam)
-                going[rows++] = one;
-        }
-        if (length == r->limit)
-            for (int64_t i = 0; i < rows; i++) keep(found, nbest, &l, going[i], going[i].total / penalties[length - 1], 0);
-        float worst = found->count < nbest || !found->finished[nbest - 1] ? -INFINITY : found->scores[nbest - 1];
-        int64_t hopeful = 0;
-        while (hopeful < rows && !(worst >= going[hopeful].total / penalties[r->limit - 1])) hopeful++;
-        if (!hopeful || length == r->limit) break;
-        advance(&l, hopeful, going);
+    const rules *r = t->rules;
+    const hypotheses *found = &t->found;
+    int64_t beam = t->beam, count = l->rows * t->wanted, rows = 0, worst_place = (l->number + 1) * found->most - 1;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t parent = i / t->wanted;
+        float total = l->logs[parent] + values[i];
+        all_of_them[i] = (candidate){parent, places[i], values[i], total == total ? total : -INFINITY};
     }
-    free(going);
-    free(all_of_them);
-    free(places);
-    free(values);
-    free(logits);
-    end_live(&l);
+    sort_candidates(count, all_of_them);
+    count = count < 2 * beam ? count : 2 * beam;
+    float penalty = r->penalties[l->count - 1];
+    for (int64_t i = 0; i < count; i++) { /* those that go on come to the front */
+        candidate one = all_of_them[i];
+        if (!(one.total > -INFINITY)) break;
+        if (one.token == r->end)
+            keep(found, l, one, one.total / penalty, 1);
+        else if (rows < beam)
+            all_of_them[rows++] = one;
+    }
+    if (l->count == l->limit) {
+        for (int64_t i = 0; i < rows; i++) keep(found, l, all_of_them[i], all_of_them[i].total / penalty, 0);
+        return 0;
+    }
+    int full = found->counts[l->number] == found->most && found->finished[worst_place];
+    float worst = full ? found->scores[worst_place] : -INFINITY;
+    int64_t hopeful = 0;
+    while (hopeful < rows && !(worst >= all_of_them[hopeful].total / r->penalties[l->limit - 1])) hopeful++;
+    if (hopeful) advance(l, hopeful, all_of_them);
+    return hopeful > 0;
 }
 
-/* The one hypothesis of the most probable tokens; its score is left to the caller. */
-EXPORT void saccade_search_greedy(int threads, const decoder *d, const words *w, memory m, const rules *r,
-                                  hypotheses *found)
+/* The same with the most probable token alone. */
+static int further_greedily(const task *t, live *l, float value, int64_t token)
 {
-    live l = begin_live(1, r->limit);
-    float *logits = room(w->vocabulary, 4), value;
-    int64_t token;
-    for (int64_t length = 1; length <= r->limit; length++) {
-        look_further(threads, d, w, m, r, &l, 1, logits, &value, &token);
-        l.logs[0] += value;
-        found->tokens[length - 1] = l.tokens[length - 1] = token;
-        found->token_logs[length - 1] = value;
-        found->lengths[0] = length;
-        found->finished[0] = token == r->end;
-        if (token == r->end || !(value > -INFINITY)) break;
+    int64_t ended = token == t->rules->end;
+    float log = isfinite(value) ? l->logs[0] + value : -INFINITY;
+    candidate next = {0, token, value, log};
+    if (ended || l->count == l->limit || !isfinite(log)) {
+        keep(&t->found, l, next, log / t->rules->penalties[l->count - 1], ended);
+        return 0;
     }
-    found->logs[0] = l.logs[0];
-    found->count = 1;
-    free(logits);
-    end_live(&l);
+    l->tokens[l->count - 1] = token;
+    l->token_logs[l->count - 1] = value;
+    l->logs[0] = log;
+    return 1;
+}
+
+/* The next sentence that nobody has taken; who takes which depends on the clock. */
+static int64_t take_next(int64_t *next)
+{
+    int64_t taken;
+#pragma omp atomic capture
+    taken = (*next)++;
+    return taken;
+}
+
+/* Search sentences until there are no more, at most `together` of them at a time. */
+static void search_some(int threads, const task *t, int64_t together, int64_t *next)
+{
+    int64_t most = together * t->beam, width = t->decoder->shape.width, count = 0;
+    live *some = room(together, sizeof(*some));
+    candidate *candidates = room(t->beam * t->wanted, sizeof(*candidates));
+    buffers b = {room(together, sizeof(past)),
+                 room(most * width, 4),
+                 room(most * width, 4),
+                 t->words->screen ? NULL : room(LOGITS_AT_ONCE * t->words->vocabulary, 4),
+                 room(most * t->wanted, 4),
+                 room(most * t->wanted, 8),
+                 room(most, 8)};
+    for (int64_t more = 1;;) {
+        while (more && count < together) {
+            int64_t number = take_next(next);
+            more = number < t->sentences;
+            if (more) some[count++] = begin_live(t, number);
+        }
+        if (!count) break;
+        look_further(threads, t, count, some, b);
+        int64_t row = 0, left = 0;
+        for (int64_t i = 0; i < count; i++) {
+            live *l = some + i;
+            const float *values = b.values + row * t->wanted;
+            const int64_t *places = b.places + row * t->wanted;
+            row += l->rows;
+            if (t->beam > 1 ? further_by_beam(t, l, values, places, candidates) : further_greedily(t, l, *values, *places))
+                some[left++] = *l;
+            else
+                end_live(l);
+        }
+        count = left;
+    }
+    free(b.nevers);
+    free(b.places);
+    free(b.values);
+    free(b.logits);
+    free(b.out);
+    free(b.x);
+    free(b.groups);
+    free(candidates);
+    free(some);
+}
+
+/* The layers with all of their weights turned round. */
+static decoder_weights *turned_layers(int threads, const decoder *d)
+{
+    int64_t width = d->shape.width, inner = d->shape.inner;
+    decoder_weights *layers = room(d->shape.layers, sizeof(*layers));
+    for (int64_t l = 0; l < d->shape.layers; l++) {
+        decoder_weights *w = layers + l;
+        *w = d->weights[l];
+        float **turned = w->other.turned = room(MATRICES, sizeof(*turned));
+        turned[OWN] = turned_round(threads, width, 3 * width, w->own);
+        turned[OWN_OUTPUT] = turned_round(threads, width, width, w->own_output);
+        turned[CROSS] = turned_round(threads, width, width, w->cross);
+        turned[CROSS_OUTPUT] = turned_round(threads, width, width, w->cross_output);
+        turned[EXPAND] = turned_round(threads, width, inner, w->expand);
+        turned[CONTRACT] = turned_round(threads, inner, width, w->contract);
+    }
+    return layers;
+}
+
+static void free_turned(int64_t layers, decoder_weights *turned)
+{
+    for (int64_t l = 0; l < layers; l++) {
+        for (int place = 0; place < MATRICES; place++) free(turned[l].other.turned[place]);
+        free(turned[l].other.turned);
+    }
+    free(turned);
+}
+
+/* The best hypotheses of every sentence, greedy if the beam is 1. Threads share the sentences, or the products of fewer
+ * sentences than threads. */
+EXPORT void saccade_search(int threads, const decoder *d, const words *w, memory m, const rules *r, int64_t sentences,
+                           int64_t beam, hypotheses found)
+{
+    int64_t wanted = beam == 1 ? 1 : 2 * beam < w->vocabulary ? 2 * beam : w->vocabulary, next = 0;
+    int64_t together = ROWS_AT_ONCE / beam > 1 ? ROWS_AT_ONCE / beam : 1;
+    int64_t share = sentences < threads ? sentences : (sentences + threads - 1) / threads;
+    together = together < share ? together : share;
+    decoder own = *d;
+    decoder_weights *turned = together * beam < MANY_ROWS || d->weights->other.bytes ? NULL : turned_layers(threads, d);
+    float *output = NULL;
+    if (turned) {
+        own.weights = turned;
+        if (!w->screen && !w->bytes) output = turned_round(threads, d->shape.width, w->vocabulary, w->output);
+    }
+    task t = {&own, w, m, r, sentences, beam, wanted, found, output};
+    if (sentences < threads)
+        search_some(threads, &t, together, &next);
+    else
+#pragma omp parallel num_threads(threads)
+        search_some(1, &t, together, &next);
+    if (turned) free_turned(d->shape.layers, turned);
+    free(output);
 }

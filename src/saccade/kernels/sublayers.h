@@ -1,9 +1,10 @@
-/* What a Transformer's sublayers have in common, for a few rows. */
+/* What a Transformer's sublayers have in common. */
 
 #ifndef SACCADE_SUBLAYERS_H
 #define SACCADE_SUBLAYERS_H
 
 #include "few_rows.h"
+#include "many_rows.h"
 #include "transformer.h"
 
 INLINE void normalise(int64_t rows, int64_t width, const float *x, norm by, float *to)
@@ -34,24 +35,26 @@ INLINE void add_and_normalise(shape s, int64_t rows, const float *sublayer, cons
     if (!s.pre) memcpy(x, normal, 4 * (size_t)(rows * s.width));
 }
 
-/* out (rows, outs) = x (rows, ins) · weight^T, by the bytes at `place`, if there are any. */
-INLINE void linear(int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight, const byte_table *bytes,
+/* out (rows, outs) = x (rows, ins) · weight^T, by its other form at `place`, if there is one. */
+INLINE void linear(int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight, other_forms other,
                    int place, float *out)
 {
-    if (bytes)
-        multiply_bytes(rows, x, bytes + place, out);
+    if (other.bytes)
+        multiply_bytes(rows, x, other.bytes + place, out);
+    else if (other.turned)
+        product_by_turned(rows, ins, outs, x, other.turned[place], out);
     else
         product(rows, ins, outs, x, weight, out, outs);
 }
 
 /* The last sublayer of a layer, with room for `hidden` (rows, inner) and for what comes of it, `fed` (rows, width). */
 INLINE void feed_forward(shape s, int64_t rows, const float *expand, const float *expand_bias, const float *contract,
-                         const float *contract_bias, const byte_table *bytes, norm after, float *hidden, float *fed,
-                         float *x, float *normal)
+                         const float *contract_bias, other_forms other, norm after, float *hidden, float *fed, float *x,
+                         float *normal)
 {
-    linear(rows, s.width, s.inner, normal, expand, bytes, EXPAND, hidden);
+    linear(rows, s.width, s.inner, normal, expand, other, EXPAND, hidden);
     for (int64_t row = 0; row < rows; row++) rectify_row(s.inner, hidden + row * s.inner, expand_bias);
-    linear(rows, s.inner, s.width, hidden, contract, bytes, CONTRACT, fed);
+    linear(rows, s.inner, s.width, hidden, contract, other, CONTRACT, fed);
     add_and_normalise(s, rows, fed, contract_bias, after, x, normal);
 }
 

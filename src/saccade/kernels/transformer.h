@@ -15,14 +15,20 @@ typedef struct {
     int64_t layers, heads, width, inner, pre; /* the norm comes first, not last */
 } shape;
 
-/* The weights of a layer that may also be in bytes, in this order. */
-enum { OWN, OWN_OUTPUT, EXPAND, CONTRACT, CROSS, CROSS_OUTPUT };
+/* The weights of a layer that may have other forms, in this order. */
+enum { OWN, OWN_OUTPUT, EXPAND, CONTRACT, CROSS, CROSS_OUTPUT, MATRICES };
+
+/* In bytes, or turned round for many rows (many_rows.h), or neither: NULL. */
+typedef struct {
+    const byte_table *bytes;
+    float **turned;
+} other_forms;
 
 /* Weights (outs, ins) and biases of one layer, and the norm that follows each of its two sublayers. */
 typedef struct {
     const float *own, *own_bias, *own_output, *own_output_bias; /* queries, keys and values side by side */
     const float *expand, *expand_bias, *contract, *contract_bias;
-    const byte_table *bytes; /* or NULL */
+    other_forms other;
     norm after[2];
 } encoder_weights;
 
@@ -37,7 +43,7 @@ typedef struct {
     const float *own, *own_bias, *own_output, *own_output_bias;
     const float *cross, *cross_bias, *value_bias, *cross_output, *cross_output_bias;
     const float *expand, *expand_bias, *contract, *contract_bias;
-    const byte_table *bytes;
+    other_forms other;
     norm after[3];
 } decoder_weights;
 
@@ -47,18 +53,21 @@ typedef struct {
     const decoder_weights *weights;
 } decoder;
 
-/* Where N hypotheses stand: hypothesis n was row origin[n * places + t] of step t, whose tensor (layers, step_rows[t],
- * 3 width) is at steps[t]; of `places` steps the first `count` are there, and the last of these is to be written. */
+/* Where `rows` hypotheses stand that are equally far: hypothesis n was row origin[n * places + t] of step t, whose rows are
+ * at steps[t], and those of the next layer layer_strides[t] further. A row has `row` numbers, the last of which are its keys
+ * and values. Of `places` steps the first `count` are there, and the last of these is to be written. Hypothesis n looks at
+ * sentence + n / beam of the memory. */
 typedef struct {
-    int64_t count, places;
+    int64_t rows, count, places, row;
     float *const *steps;
-    const int64_t *step_rows, *origin;
+    const int64_t *layer_strides, *origin;
+    int64_t sentence, beam;
 } past;
 
-/* `beam` hypotheses in a row share the rows first[i] to first[i] + counts[i] of values (layers, rows, 2 width). */
+/* Sentence i has the rows first[i] to first[i] + counts[i] of values (layers, rows, 2 width). */
 typedef struct {
     const float *values;
-    int64_t rows, beam, longest;
+    int64_t rows, longest;
     const int64_t *first, *counts;
 } memory;
 
@@ -66,24 +75,30 @@ typedef struct {
 typedef struct {
     int64_t vocabulary;
     float scale;
-    const float *embedding, *positions, *output; /* (vocabulary, width), (limit, width), (vocabulary, width) */
-    const byte_table *bytes;                     /* the output in bytes, or NULL */
+    const float *embedding, *positions, *output; /* (vocabulary, width), (longest limit, width), (vocabulary, width) */
+    const byte_table *bytes;                     /* the output in bytes for logits by bytes, or NULL */
+    const byte_table *screen;                    /* the same to find the largest logit alone (screening.c), or NULL */
 } words;
 
-/* What an output must keep to; before min_length the last of `never`, the end, is forbidden too. */
+/* What the outputs of each sentence must keep to; before min_length the last of `never`, the end, is forbidden too. */
 typedef struct {
-    int64_t limit, min_length, begin, end, nevers;
-    const int64_t *never;
+    int64_t min_length, begin, end, nevers;
+    const int64_t *never, *limits; /* (nevers), (sentences) */
+    const float *penalties;        /* (longest limit), of length 1 first */
 } rules;
 
-/* What was found: `count` hypotheses, best first, as columns; tokens and their log-probabilities (most, limit). */
+/* Room for what is found: `most` hypotheses of each sentence, best first. Those of sentence i have their tokens and
+ * log-probabilities (most, limit) from starts[i] on, and are counts[i]. */
 typedef struct {
-    int64_t count, *tokens, *lengths, *finished;
+    int64_t most;
+    const int64_t *starts;
+    int64_t *counts, *tokens, *lengths, *finished;
     float *token_logs, *logs, *scores;
 } hypotheses;
 
-/* One more place of each hypothesis. x (rows, width) is written over; out (rows, width) is its last norm. */
-void decoder_step(const decoder *d, int64_t rows, past p, memory m, float *x, float *out);
+/* One more place of all hypotheses of some groups, one after another. x (rows, width) is written over; out (rows, width)
+ * is its last norm. */
+void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, memory m, float *x, float *out);
 
 /* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T + bias, if there is one. */
 void few_products(int threads, int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight,

@@ -29,13 +29,19 @@ class Shape(ctypes.Structure):
     _fields_ = tuple((name, c_int64) for name in ("layers", "heads", "width", "inner", "pre"))
 
 
+class OtherForms(ctypes.Structure):
+    """The weights of a layer in bytes, or turned round, which a search does by itself; or neither."""
+
+    _fields_ = (("bytes", POINTER(ByteTable)), ("turned", c_void_p))
+
+
 class EncoderWeights(ctypes.Structure):
     """Where the weights of a layer of the encoder are."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
         *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
-        ("bytes", POINTER(ByteTable)),
+        ("other", OtherForms),
         ("after", Norm * 2),
     )
 
@@ -56,7 +62,7 @@ class DecoderWeights(ctypes.Structure):
         *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
         *((name, c_void_p) for name in ("cross", "cross_bias", "value_bias", "cross_output", "cross_output_bias")),
         *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
-        ("bytes", POINTER(ByteTable)),
+        ("other", OtherForms),
         ("after", Norm * 3),
     )
 
@@ -71,14 +77,15 @@ class Decoder(ctypes.Structure):
 
 
 class PastSteps(ctypes.Structure):
-    """Where the hypotheses stand: addresses and rows of each step (places,), and who was which row (N, places)."""
+    """Where N hypotheses stand: addresses and strides of each step (places,), and who was which row (N, places).
+
+    They look at the memory of the sentences from `sentence` on, `beam` of them at each.
+    """
 
     _fields_ = (
-        ("count", c_int64),
-        ("places", c_int64),
-        ("steps", c_void_p),
-        ("step_rows", c_void_p),
-        ("origin", c_void_p),
+        *((name, c_int64) for name in ("rows", "count", "places", "row")),
+        *((name, c_void_p) for name in ("steps", "layer_strides", "origin")),
+        *((name, c_int64) for name in ("sentence", "beam")),
     )
 
 
@@ -87,44 +94,46 @@ class MemoryPlaces(ctypes.Structure):
 
     _fields_ = (
         ("values", c_void_p),
-        *((name, c_int64) for name in ("rows", "beam", "longest")),
+        *((name, c_int64) for name in ("rows", "longest")),
         ("first", c_void_p),
         ("counts", c_void_p),
     )
 
 
 class Words(ctypes.Structure):
-    """How tokens become vectors and vectors logits; the output may have its bytes."""
+    """How tokens become vectors and vectors logits; the output in bytes, for logits or for the largest alone."""
 
     _fields_ = (
         ("vocabulary", c_int64),
         ("scale", c_float),
         *((name, c_void_p) for name in ("embedding", "positions", "output")),
         ("bytes", POINTER(ByteTable)),
+        ("screen", POINTER(ByteTable)),
     )
 
 
 class Rules(ctypes.Structure):
-    """What an output must keep to."""
+    """What the outputs must keep to: limits (B,), penalties (longest limit,)."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("limit", "min_length", "begin", "end", "nevers")),
-        ("never", c_void_p),
+        *((name, c_int64) for name in ("min_length", "begin", "end", "nevers")),
+        *((name, c_void_p) for name in ("never", "limits", "penalties")),
     )
 
 
 class FoundHypotheses(ctypes.Structure):
-    """Columns for what a search finds."""
+    """Columns for what a search finds, at most so many hypotheses of each sentence."""
 
     _fields_ = (
-        ("count", c_int64),
-        *((name, c_void_p) for name in ("tokens", "lengths", "finished", "token_logs", "logs", "scores")),
+        ("most", c_int64),
+        *((name, c_void_p) for name in ("starts", "counts", "tokens", "lengths", "finished")),
+        *((name, c_void_p) for name in ("token_logs", "logs", "scores")),
     )
 
 
 LAYOUTS = (
     *(Encoder, EncoderWeights, Decoder, DecoderWeights),
-    *(PastSteps, MemoryPlaces, Words, Rules, FoundHypotheses),
+    *(PastSteps, MemoryPlaces, Words, Rules, FoundHypotheses, ByteTable),
 )
 """The structures whose sizes layouts.c tells, in that order."""
 

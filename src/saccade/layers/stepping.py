@@ -21,7 +21,7 @@ class Past(NamedTuple):
     """The places before, of each hypothesis, in all layers."""
 
     origin: Tensor  # (N, t) the row of the hypothesis at each earlier step
-    steps: Shared[tuple[Tensor, ...]]  # t times (L, N at that step, 3D): queries, keys and values, without their bias
+    steps: Shared[tuple[Tensor, ...]]  # t times (L, N at that step, 3D): queries (or nothing), keys and values, no bias
     where: Shared[Tensor]  # (2, t): the address of each, and the bytes from a layer to the next
 
     @property

@@ -17,7 +17,16 @@ from torch import Tensor, nn
 from saccade.interface import Memory, OfMemory, Shared
 from saccade.kernels import for_inference, kernel
 from saccade.kernels.byte_table import ByteTable
-from saccade.kernels.transformer import Decoder, Encoder, MemoryPlaces, NativeDecoder, Norm, PastSteps, Shape
+from saccade.kernels.transformer import (
+    Decoder,
+    Encoder,
+    MemoryPlaces,
+    NativeDecoder,
+    Norm,
+    OtherForms,
+    PastSteps,
+    Shape,
+)
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.in_bytes import InBytes, bytes_beside
 from saccade.layers.packed import Packed, Rows, norm_rows, row_product
@@ -99,11 +108,15 @@ def decode_rows(model: Transformer, x: Tensor, places: Packed, memory: Memory) -
 
 def start_rows(model: Transformer, memory: Memory) -> RowState:
     """An empty past, and keys and values of the memory."""
+    return RowState(no_past(len(memory.mask)), OfMemory(memory_rows(model, memory)), Shared(decoder_of(model)))
+
+
+def memory_rows(model: Transformer, memory: Memory) -> MemoryRows:
+    """Keys and values of the memory for all layers."""
     places = Packed.of(memory.mask)
     states, layers = places.pack(memory.states), model.decoder_layers()
     projected = torch.stack([row_product(states, layer.cross.key_value) for layer in layers])  # (L, M, 2D)
-    rows = MemoryRows(places.starts[:-1], places.starts.diff(), Shared(projected))
-    return RowState(no_past(len(memory.mask)), OfMemory(rows), Shared(decoder_of(model)))
+    return MemoryRows(places.starts[:-1], places.starts.diff(), Shared(projected))
 
 
 def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, record: bool) -> SteppedRows:
@@ -130,21 +143,16 @@ def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, reco
 def step_few(whole: Decoder, x: Tensor, state: RowState, mask: Tensor) -> Tensor:
     """The same of a few hypotheses in one call."""
     past, memory = state.past, state.memory.value
-    steps = torch.tensor([[step.data_ptr(), step.size(1)] for step in past.steps.value]).t().contiguous()  # (2, t)
+    steps = torch.tensor([[step.data_ptr(), step.stride(0)] for step in past.steps.value]).t().contiguous()  # (2, t)
     x, out = x.clone(), torch.empty_like(x)
+    places = *(tensor.data_ptr() for tensor in (*steps, past.origin)), 0, len(x) // max(1, len(mask))
+    group, rows = PastSteps(len(x), past.place, past.place, 3 * x.size(1), *places), memory.rows.value
     kernel(
-        *("decoder_step", ctypes.byref(whole), len(x)),
-        PastSteps(past.place, past.place, steps[0].data_ptr(), steps[1].data_ptr(), past.origin.data_ptr()),
-        memory_places(memory, len(x) // max(1, len(mask)), mask.size(1)),
+        *("decoder_step", ctypes.byref(whole), ctypes.byref(group)),
+        MemoryPlaces(rows.data_ptr(), rows.size(1), mask.size(1), memory.first.data_ptr(), memory.counts.data_ptr()),
         *(x.data_ptr(), out.data_ptr()),
     )
     return out
-
-
-def memory_places(memory: MemoryRows, beam: int, longest: int) -> MemoryPlaces:
-    """Where a memory is that `beam` hypotheses of each sentence share."""
-    rows = memory.rows.value
-    return MemoryPlaces(rows.data_ptr(), rows.size(1), beam, longest, memory.first.data_ptr(), memory.counts.data_ptr())
 
 
 def encoder_of(model: Transformer) -> Encoder | None:
@@ -190,8 +198,8 @@ def whole_stack(
     following_norms, each = iter(map(Norm.of, after)), len(residuals) // len(layers)
     arrays = [byte_tables(own) for own in tables]
     places = [
-        kind.layer(*(tensor.data_ptr() for tensor in own), array, (Norm * each)(*islice(following_norms, each)))
-        for own, array in zip(weights, arrays, strict=True)
+        kind.layer(*(tensor.data_ptr() for tensor in own), other, (Norm * each)(*islice(following_norms, each)))
+        for own, other in zip(weights, map(OtherForms, arrays), strict=True)
     ]
     inner = cast("FeedForward", layers[0].feed_forward).inner
     shape = Shape(len(layers), heads, width, inner, residuals[0].pre)
@@ -219,10 +227,10 @@ def shapes(tensors: tuple[Tensor, ...]) -> tuple[torch.Size, ...]:
 
 def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder | None:
     """The decoder and a memory for a search that is all in C; None without a decoder for that."""
-    embedding, state = model.target_embedding, start_rows(model, memory)
-    rows, whole = state.memory.value, state.whole.value
+    embedding, whole = model.target_embedding, decoder_of(model)
     if whole is None or not readable((embedding.table, model.output.table)):
         return None
+    rows = memory_rows(model, memory)
     width, table = embedding.table.size(1), bytes_beside(model.output.table)
     return NativeDecoder(
         whole,

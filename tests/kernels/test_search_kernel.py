@@ -1,0 +1,66 @@
+"""The search of many sentences in one call at every level of instructions, against that in Python without kernels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from laws.subjects import build_model
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.hypothesis import IMPOSSIBLE
+from saccade.decoding.search import search
+from saccade.interface import Source, VocabularySizes
+from saccade.kernels import without_kernels
+from saccade.symbols import Symbols
+
+SYMBOLS = Symbols()
+SIZES = VocabularySizes(150, 150, joint=True)
+SHAPES = [
+    {"width": 64, "feed_forward": 128, "heads": 1},
+    {"width": 64, "feed_forward": 128, "heads": 4},
+    {"width": 96, "feed_forward": 70, "heads": 3},
+    {"width": 20, "feed_forward": 43, "heads": 4},
+]
+
+
+def memory_of(model, count):
+    values = torch.randint(4, 150, (count, 7), generator=torch.Generator().manual_seed(0))
+    lengths = torch.arange(count) % 7 + 1
+    return model.encode(Source(values, torch.arange(7) < lengths[:, None]))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("beam", "min_length", "max_length"), [(1, 0, 9), (4, 0, 9), (1, 33, 40), (3, 33, 36)])
+@torch.no_grad()
+def test_what_it_finds(beam, min_length, max_length, shape, threads):
+    model = build_model(("transformer", {**shape, "norm": "pre"}), SIZES).eval()
+    model.output.table.mul_(4.0)
+    config = DecodingConfig(beam=beam, nbest=beam, min_length=min_length, max_length=max_length)
+    memory, before = memory_of(model, 2 if threads == 3 else 40), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = search(model, memory, config, SYMBOLS)
+    finally:
+        torch.set_num_threads(before)
+    with without_kernels():
+        expected = search(model, memory, config, SYMBOLS)
+    assert [[each.tokens for each in some] for some in found] == [[each.tokens for each in some] for some in expected]
+    scores = [[each.score for some in of for each in some] for of in (found, expected)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@torch.no_grad()
+def test_what_is_no_number_ends_its_own_sentence(beam):
+    model = build_model(("transformer", {**SHAPES[1], "norm": "pre"}), SIZES).eval()
+    memory, config = memory_of(model, 40), DecodingConfig(beam=beam, max_length=6)
+    expected = search(model, memory, config, SYMBOLS)
+    memory.states[5] = torch.nan
+    with without_kernels():
+        assert search(model, memory, config, SYMBOLS)[5] == [IMPOSSIBLE]
+    for scores in (True, False):
+        found = search(model, memory, config, SYMBOLS, scores=scores)
+        assert found[5] == [IMPOSSIBLE]
+        assert [some[0].tokens for some in found[:5]] == [some[0].tokens for some in expected[:5]]
+        assert [some[0].tokens for some in found[6:]] == [some[0].tokens for some in expected[6:]]
