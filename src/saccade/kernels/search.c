@@ -10,8 +10,10 @@
 #include "transformer.h"
 #include "vocabulary.h"
 
-#define ROWS_AT_ONCE 30   /* of a step, about: few enough for the cache, enough to read every weight for (docs/log.md) */
+#define ROWS_AT_ONCE 30   /* of a step, about: few enough for the cache (docs/log.md) */
 #define LOGITS_AT_ONCE 12 /* of these, whose logits are made before anybody looks at them: for the cache too */
+#define LARGE (16 << 20)  /* bytes of weights that are in no cache anyway: */
+#define TIMES_IF_LARGE 4  /* as many of both then, so that each weight is read for more rows */
 #define MANY_ROWS 12      /* of a step: worth turning the weights round for */
 #define STEPS_A_BLOCK 16  /* whose keys and values are beside each other */
 
@@ -21,7 +23,7 @@ typedef struct {
     const words *words;
     memory memory;
     const rules *rules;
-    int64_t sentences, beam, wanted; /* wanted: continuations of a hypothesis that are looked at */
+    int64_t sentences, beam, wanted, logits; /* continuations of a hypothesis that are looked at, LOGITS_AT_ONCE */
     hypotheses found;
     const float *turned_output; /* or NULL */
 } task;
@@ -75,7 +77,7 @@ static void end_live(live *l)
 typedef struct {
     past *groups;    /* (sentences) */
     float *x, *out;  /* (rows, width) */
-    float *logits;   /* (LOGITS_AT_ONCE, vocabulary), unless only the largest is looked for */
+    float *logits;   /* (logits, vocabulary), unless only the largest is looked for */
     float *values;   /* (rows, wanted) */
     int64_t *places; /* (rows, wanted) */
     int64_t *nevers; /* (rows): how many tokens each may not write */
@@ -105,8 +107,8 @@ static void choose_some(int threads, const task *t, int64_t rows, buffers b)
 {
     const words *w = t->words;
     int64_t width = t->decoder->shape.width;
-    for (int64_t at = 0; at < rows; at += LOGITS_AT_ONCE) {
-        int64_t end = at + LOGITS_AT_ONCE < rows ? at + LOGITS_AT_ONCE : rows;
+    for (int64_t at = 0; at < rows; at += t->logits) {
+        int64_t end = at + t->logits < rows ? at + t->logits : rows;
         const float *x = b.out + at * width;
         if (w->bytes)
             multiply_bytes(end - at, x, w->bytes, b.logits);
@@ -287,7 +289,7 @@ static void search_some(int threads, const task *t, int64_t together, int64_t *n
     buffers b = {room(together, sizeof(past)),
                  room(most * width, 4),
                  room(most * width, 4),
-                 t->words->screen ? NULL : room(LOGITS_AT_ONCE * t->words->vocabulary, 4),
+                 t->words->screen ? NULL : room(t->logits * t->words->vocabulary, 4),
                  room(most * t->wanted, 4),
                  room(most * t->wanted, 8),
                  room(most, 8)};
@@ -321,6 +323,14 @@ static void search_some(int threads, const task *t, int64_t together, int64_t *n
     free(b.groups);
     free(candidates);
     free(some);
+}
+
+/* How many bytes of weights a step reads. */
+static int64_t weights_of(const decoder *d, const words *w)
+{
+    int64_t width = d->shape.width, layer = width * (6 * width + 2 * d->shape.inner);
+    int64_t in_layers = d->shape.layers * layer, in_output = w->vocabulary * width;
+    return in_layers * (d->weights->other.bytes ? 1 : 4) + in_output * (w->bytes || w->screen ? 1 : 4);
 }
 
 /* The layers with all of their weights turned round. */
@@ -357,7 +367,8 @@ EXPORT void saccade_search(int threads, const decoder *d, const words *w, memory
                            int64_t beam, hypotheses found)
 {
     int64_t wanted = beam == 1 ? 1 : 2 * beam < w->vocabulary ? 2 * beam : w->vocabulary, next = 0;
-    int64_t together = ROWS_AT_ONCE / beam > 1 ? ROWS_AT_ONCE / beam : 1;
+    int64_t times = weights_of(d, w) > LARGE ? TIMES_IF_LARGE : 1;
+    int64_t together = times * ROWS_AT_ONCE / beam > 1 ? times * ROWS_AT_ONCE / beam : 1;
     int64_t share = sentences < threads ? sentences : (sentences + threads - 1) / threads;
     together = together < share ? together : share;
     decoder own = *d;
@@ -367,7 +378,7 @@ EXPORT void saccade_search(int threads, const decoder *d, const words *w, memory
         own.weights = turned;
         if (!w->screen && !w->bytes) output = turned_round(threads, d->shape.width, w->vocabulary, w->output);
     }
-    task t = {&own, w, m, r, sentences, beam, wanted, found, output};
+    task t = {&own, w, m, r, sentences, beam, wanted, times * LOGITS_AT_ONCE, found, output};
     if (sentences < threads)
         search_some(threads, &t, together, &next);
     else
