@@ -62,10 +62,22 @@ def test_an_ensemble_is_searched_with_torch(run: Path, saccade: Saccade) -> None
     assert "one model" in answer.err
 
 
-def test_int8(run: Path, saccade: Saccade) -> None:
-    for engine in ("ctranslate2", "auto"):
-        answer = saccade("translate", run, "--engine", engine, "--precision", "int8", stdin=TEXT)
-        assert (answer.code, answer.err, answer.out.count("\n")) == (0, "", 5)
+@pytest.mark.parametrize("engine", ["ctranslate2", "auto"])
+def test_int8(engine: str, run: Path, saccade: Saccade) -> None:
+    options = ["translate", run, "--engine", engine, "--format", "jsonl", "--scores"]
+    answer = saccade(*options, "--precision", "int8", stdin=TEXT)
+    assert (answer.code, answer.err, answer.out.count("\n")) == (0, "", 5)
+    changed = answer.out != saccade(*options, stdin=TEXT).out
+    assert changed == (engine == "auto")  # scores of bytes are not quite those of floats; CTranslate2's are torch's
+
+
+def test_an_evaluation_says_which_precision_it_was(run: Path, data: Path, saccade: Saccade) -> None:
+    files = ["--reference", data / "test.de", "--precision", "int8", "--json"]
+    found = json.loads(saccade("evaluate", run, "--source", data / "test.en", "--beam", 1, *files).out)
+    assert found["precision"] == "int8"
+    answer = saccade("evaluate", "--hypotheses", data / "test.de", *files)
+    assert answer.code == 2
+    assert "--precision is for a model" in answer.err
 
 
 def test_an_evaluation_says_which_engine_it_was(run: Path, data: Path, saccade: Saccade) -> None:

@@ -127,11 +127,21 @@ def test_int8_is_never_something_else_in_silence(folder, tmp_path, monkeypatch):
     assert used(load(folder, "cpu", precision="int8"), beam=1) == "ctranslate2"
     with pytest.raises(UsageError, match="random numbers"):
         used(load(folder, "cpu", precision="int8"), sample=True)
+    monkeypatch.setattr(engines, "has_bytes", lambda: False)
+    with pytest.raises(UsageError) as caught:
+        used(load(folder, "cpu", precision="int8"), sample=True)
+    assert caught.value.do == "leave the precision to float32"
     with pytest.raises(UsageError, match="cannot run this model"):
         load(save_model(tmp_path / "bahdanau", {}, family="bahdanau"), "cpu", precision="int8")
     monkeypatch.setattr(loading, "has_bytes", lambda: False)
     with pytest.raises(UsageError, match="products of bytes"):
         load(folder, "cpu", engine="torch", precision="int8")
+    monkeypatch.setattr(loading, "library", lambda: object())  # kernels, but none of bytes: an old processor
+    assert used(load(folder, "cpu", precision="int8"), beam=1) == "ctranslate2"
+    with pytest.raises(UsageError, match=r"need AVX2\n"):
+        load(folder, "cpu", engine="torch", precision="int8")
+    with pytest.raises(UsageError, match="device is meta"):
+        loading.check_bytes(torch.device("meta"))
 
 
 @pytest.mark.skipif(not has_bytes(), reason="no products of bytes: no C compiler, or an old processor")

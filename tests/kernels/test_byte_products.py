@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch
+from saccade.interface import Source
 from saccade.kernels import without_kernels
 from saccade.layers import in_bytes as subject
 from saccade.layers.in_bytes import InBytes, bytes_beside, give_bytes, in_bytes
@@ -125,6 +126,24 @@ def test_products_take_the_bytes_beside_a_weight_unless_they_learn():
 
 
 @torch.no_grad()
+def test_bytes_of_a_weight_that_was_changed_are_not_taken():
+    linear, x = nn.Linear(12, 8), torch.randn(20, 12)
+    give_bytes(linear)
+    linear.weight.mul_(-1)
+    assert bytes_beside(linear.weight) is None
+    assert_close(row_product(x, linear), x @ linear.weight.t())
+    give_bytes(linear)
+    assert bytes_beside(linear.weight) is not None
+    linear.load_state_dict(nn.Linear(12, 8).state_dict())
+    assert_close(product(x, linear.weight), x @ linear.weight.t())
+
+
+def test_rows_of_another_width_are_refused():
+    with pytest.raises(ValueError, match="rows of 11"):
+        bytes_of(torch.randn(8, 12)).product(torch.randn(3, 11))
+
+
+@torch.no_grad()
 def test_a_model_by_bytes_is_nearly_the_same_however_many_rows_there_are():
     model = build_model(("transformer", {"norm": "pre", "width": 64, "feed_forward": 128, "heads": 4}))
     batch = make_batch([7, 4, 1, 5], [6, 3, 5, 2])
@@ -157,3 +176,13 @@ def test_every_family_by_bytes_is_nearly_the_same(family):
     found = first_logits()
     assert not torch.equal(found, exact)
     assert (found - exact).abs().max() < 0.1 * exact.abs().max()
+
+
+@torch.no_grad()
+def test_distinct_tokens_are_not_summed_up_from_bytes():
+    model = build_model(("convs2s", {"weight_normalisation": False})).eval()
+    assert give_bytes(model) > 2
+    source = make_batch([5], [2]).source
+    assert isinstance(source.values, Tensor)
+    together = model.encode(Source(source.values.repeat(20, 1), source.mask.repeat(20, 1)))  # all tokens repeat
+    assert_close(together.states, model.encode(source).states.expand(20, -1, -1), rtol=0, atol=1e-5)

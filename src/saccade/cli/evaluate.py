@@ -103,8 +103,9 @@ def evaluate(
         raise UsageError("--vocabulary-shortlist is for a RUN that translates", do="name a RUN, or leave it out")
     if run is None and (ensemble or ensemble_mean or ensemble_weights):
         raise UsageError("--ensemble adds models to a RUN", do="name a RUN instead of --hypotheses")
-    if run is None and baseline is None and (engine != "auto" or precision != "float32"):
-        raise UsageError("--engine is for a model that translates", do="name a RUN instead of --hypotheses")
+    for option, is_set in (("--engine", engine != "auto"), ("--precision", precision != "float32")):
+        if run is None and baseline is None and is_set:
+            raise UsageError(f"{option} is for a model that translates", do="name a RUN instead of --hypotheses")
     if ensemble and name is not None:
         raise UsageError("the result of an ensemble is kept in no run", do="keep it with --json FILE, without --name")
     system = None if run is None else system_of(run, ensemble, ensemble_mean, ensemble_weights)
@@ -150,7 +151,8 @@ def evaluate(
     values = to_json(report, comparisons, files, system, settings)
     if translator is not None and settings is not None:
         values["engine"] = translator.engine(settings).name
-        values |= {} if precision == "float32" else {"precision": precision}
+    if precision != "float32":
+        values["precision"] = precision
     if json_file != STANDARD_OUTPUT:
         print("\n".join([str(report), *(str(comparison) for comparison in comparisons)]))
     if json_file is not None:

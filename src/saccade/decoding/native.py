@@ -40,6 +40,10 @@ class Native(Protocol):
         """What that needs, or None where there is none."""
         ...
 
+    def settle(self) -> None:
+        """Make once what every search needs, as the weights will hardly change any more."""
+        ...
+
 
 def native_decoder_for(
     model: Decodes, memory: Memory, constraints: Constraints, config: DecodingConfig
@@ -87,8 +91,9 @@ def search_natively(
     positions = native.positions(longest)  # (longest, D)
     made, screen = None, None  # the output layer in bytes, where the largest logit is enough
     if config.beam == 1 and not scores:
-        made = in_bytes(native.output) if native.output_bytes is None and len(limits) >= MANY else None
-        screen = native.output_bytes if made is None else made.structure
+        screen = native.output_bytes or native.output_screen
+        made = in_bytes(native.output) if screen is None and len(limits) >= MANY else None
+        screen = screen if made is None else made.structure
     columns = Columns.empty(config.nbest, limits)
     words = Words(
         *(len(native.output), native.scale),
@@ -123,7 +128,7 @@ def hypotheses(columns: Columns, limits: Tensor, *, scores: bool) -> list[list[H
             first = start + place * limit
             written = tuple(tokens[first : first + length - finished])
             logs = tuple(token_logs[first : first + length])
-            own_scores = (log, score, logs) if scores else (math.nan, math.nan, ())
-            some.append(Hypothesis(written, *own_scores, finished=bool(finished)))
+            log, score = (log, score) if scores else (math.nan, math.nan)
+            some.append(Hypothesis(written, log, score, logs, finished=bool(finished)))
         found.append(some or [IMPOSSIBLE])
     return found

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from saccade.interface import Product
 from saccade.kernels import kernel, usable
-from saccade.layers.in_bytes import InBytes, bytes_beside, in_bytes
+from saccade.layers.in_bytes import SCREEN, InBytes, bytes_beside, in_bytes
 
 MANY = 32
 """With fewer rows a search is over before the table is in bytes."""
@@ -42,5 +42,6 @@ def screen_of(product: Product | None) -> Screen | None:
     """The output layer in bytes, if there are kernels for it, and rows enough."""
     if product is None or len(product.rows) < MANY or not usable(product.rows):
         return None
-    table = in_bytes(product.table, product.bias)
+    kept = bytes_beside(product.table, SCREEN) if product.bias is None else None
+    table = kept or in_bytes(product.table, product.bias)
     return None if table is None else Screen(table, exactly=bytes_beside(product.table) is None)

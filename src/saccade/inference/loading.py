@@ -6,26 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from saccade.checkpoint import GENERATION, ModelFolder, find_model_folder, load_model_folder
 from saccade.config import build
 from saccade.data.lexicon import read_lexicon
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble, Mean, shares_of
+from saccade.decoding.native import Native
 from saccade.errors import UsageError
 from saccade.inference.agreement import check_same_target, same_reading
 from saccade.inference.batching import source_from
 from saccade.inference.device import choose_device
 from saccade.inference.engine import EngineName, Precision
-from saccade.inference.engines import Exporter, check_engine, unavailable
+from saccade.inference.engines import NO_BYTES, Exporter, check_engine, unavailable
 from saccade.inference.opening import open_parts
 from saccade.inference.shortlist import read_shortlist
 from saccade.inference.translator import Translator
 from saccade.kernels import library
 from saccade.layers.in_bytes import give_bytes, has_bytes
-
-NO_BYTES = "leave the precision to float32"
 
 
 def load(
@@ -64,11 +62,17 @@ def load(
 
 
 def open_translator(folder: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
-    """The translator of one model folder; `auto` asks CTranslate2 only where torch has no kernels of ours."""
-    if engine == "torch" or (engine == "auto" and library() is not None):
+    """The translator of one model folder; `auto` asks CTranslate2 only where torch has no kernels of ours for it."""
+    has_kernels = library() is not None and (precision == "float32" or has_bytes())
+    if engine == "torch" or (engine == "auto" and has_kernels):
+        if precision == "int8":
+            check_bytes(device)
         found = load_model_folder(folder, device)
         if precision == "int8":
-            put_into_bytes(found.model, device)
+            give_bytes(found.model)
+        if isinstance(found.model, Native):
+            with torch.no_grad():
+                found.model.settle()
         return translator_from(found, device, where=str(folder))
     parts = open_parts(folder, device)
     decoding = build(DecodingConfig, parts.generation, where=str(folder / GENERATION))
@@ -83,13 +87,14 @@ def open_translator(folder: Path, device: torch.device, engine: EngineName, prec
     return Translator(parts.model, parts.tokenizers, decoding, device, exporter=exporter)
 
 
-def put_into_bytes(model: nn.Module, device: torch.device) -> None:
-    """Let the products of a model be those of bytes."""
+def check_bytes(device: torch.device) -> None:
+    """Refuse products of bytes where there are none."""
     if device.type != "cpu":
-        raise UsageError(f"int8 runs on the CPU here, and the device is {device.type}", do=NO_BYTES)
+        do = f"choose the device cpu, or {NO_BYTES}"
+        raise UsageError(f"int8 runs on the CPU here, and the device is {device.type}", do=do)
     if not has_bytes():
-        raise UsageError("torch has no products of bytes here: they need AVX2 and a C compiler", do=NO_BYTES)
-    give_bytes(model)
+        needed = "AVX2" if library() is not None else "AVX2, and a C compiler when Saccade is installed"
+        raise UsageError(f"torch has no products of bytes here: they need {needed}", do=NO_BYTES)
 
 
 def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:

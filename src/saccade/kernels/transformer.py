@@ -148,6 +148,7 @@ class NativeDecoder:
     positions: Callable[[int], Tensor]  # how many to (as many, D)
     output: Tensor  # (V, D)
     output_bytes: ByteTable | None  # the same, where products are by bytes
+    output_screen: ByteTable | None  # the same, to find the largest logit, if it was kept
     values: Tensor  # (L, M, 2D) keys and values of the memory
     first: Tensor  # (B,)
     counts: Tensor  # (B,)

@@ -256,7 +256,7 @@ class Rows(NamedTuple):
 def row_product(x: Tensor, linear: nn.Linear) -> Tensor:
     """The linear map of rows (N, D), without its bias."""
     if not torch.is_grad_enabled():  # in decoding there are few rows: it does not pay to turn the weight round
-        beside = bytes_beside(linear.weight)
+        beside = bytes_beside(linear.weight) if usable(x) else None
         return x @ linear.weight.t() if beside is None else beside.product(x)
     return RowProduct.apply(x, linear.weight)  # type: ignore[no-any-return,no-untyped-call]
 

@@ -28,6 +28,7 @@ from saccade.layers.attention import apart, side_by_side
 from saccade.layers.convolution import Convolution, Pending, Projection, Recent, neighbours
 from saccade.layers.dropout import dropout
 from saccade.layers.gates import gate, gate_residual, gated, gated_residual
+from saccade.layers.in_bytes import bytes_beside
 from saccade.layers.looking import look
 from saccade.layers.products import product
 from saccade.models.family import Costs, Family, ModelConfig
@@ -277,7 +278,8 @@ class ConvS2S(nn.Module):
         """The same of tokens (B, S) with nothing computed for padding, where z is 0."""
         first, *others = cast("list[EncoderLayer]", self.encoder)
         distinct, which = torch.unique(tokens[mask], return_inverse=True)
-        if len(distinct) + mask.size(1) < len(which):
+        summed = bytes_beside(self.source_width.weight()) is None  # a sum of bytes is another than the bytes of a sum
+        if summed and len(distinct) + mask.size(1) < len(which):
             x = first.rows_of_sums(*self.summands(distinct, which, mask), mask)  # (R, D)
         else:
             x = first.rows(self.source_width(embedded[mask]), mask)

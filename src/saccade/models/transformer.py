@@ -37,7 +37,15 @@ from saccade.layers.packed import Packed, packs
 from saccade.layers.positions import PositionKind, PositionUse
 from saccade.layers.residual import NormPlace, Residual
 from saccade.models.family import Costs, Family, ModelConfig
-from saccade.models.transformer_rows import RowState, decode_rows, encode_rows, native_decoder, start_rows, step_rows
+from saccade.models.transformer_rows import (
+    RowState,
+    decode_rows,
+    encode_rows,
+    native_decoder,
+    settle,
+    start_rows,
+    step_rows,
+)
 from saccade.symbols import Symbols
 
 
@@ -344,6 +352,11 @@ class Transformer(nn.Module):
         """All that a search in C needs, where there is one for this model."""
         whole = isinstance(self.output.projection, nn.Identity) and self.target_embedding.table.size(1) == self.width
         return native_decoder(self, memory) if whole and self.steps_rows(memory) else None
+
+    def settle(self) -> None:
+        """Make once what every search in C needs, as the weights will hardly change any more."""
+        if self.plain and for_inference(self.target_embedding.table):
+            settle(self)
 
     def packs(self, x: Tensor, record: bool) -> bool:
         """Whether a batch (B, T, D) goes through the layers without its padding."""
