@@ -29,7 +29,7 @@ from saccade.kernels.transformer import (
     Shape,
 )
 from saccade.layers.feed_forward import FeedForward
-from saccade.layers.in_bytes import BESIDE, SCREEN, InBytes, bytes_beside, keep_screen, version_of
+from saccade.layers.in_bytes import SCREEN, InBytes, bytes_beside, keep_screen, version_of
 from saccade.layers.packed import Packed, Rows, norm_rows, row_product
 from saccade.layers.stepping import MemoryRows, Past, further, no_past
 
@@ -280,14 +280,16 @@ def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder | None:
     if whole is None or not readable((embedding.table, model.output.table)):
         return None
     rows = memory_rows(model, memory)
-    width, tables = embedding.table.size(1), [bytes_beside(model.output.table, kind) for kind in (BESIDE, SCREEN)]
+    width, table = embedding.table.size(1), model.output.table
+    own, screen = bytes_beside(table), bytes_beside(table, SCREEN)
     return NativeDecoder(
         whole,
         embedding.table,
         embedding.scale,
         lambda places: embedding.positions(memory.states.new_zeros(1, places, width), 0)[0],
-        model.output.table,
-        *(None if table is None else table.structure for table in tables),
+        table,
+        None if own is None else own.structure,
+        None if screen is None else screen.structure,
         rows.rows.value,
         rows.first,
         rows.counts,
