@@ -6,8 +6,8 @@ a step does not run in parallel, Python above all, then overlaps with the other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from threading import RLock
 from typing import TypeVar
 
@@ -28,26 +28,34 @@ def workers_for(batch_tokens: int, device: torch.device) -> int:
 
 
 def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
-    """`work(item)` for each, in order; `work` must not depend on what the others do, nor write to anything shared.
+    """`work(item)` for each, in order; `work` must not depend on what the others do, nor write to anything shared."""
+    found = dict(as_they_end(work, items, workers))
+    return [found[place] for place in range(len(items))]
+
+
+def as_they_end(
+    work: Callable[[Item], Result], items: Sequence[Item], workers: int
+) -> Generator[tuple[int, Result], None, None]:
+    """The same as the items end, each with its place: the caller can go on with one while others are worked on.
 
     A fault is raised as soon as it happens, but for the items that have begun: those are finished first, and no other
-    is begun. So it is with Ctrl-C. Callers in several threads take turns.
+    is begun. So it is with Ctrl-C, and if the caller wants no more. Callers in several threads take turns.
     """
     workers = min(workers, len(items))
     if workers < 2:
-        return [work(item) for item in items]
+        yield from ((place, work(item)) for place, item in enumerate(items))
+        return
     with ONE_AT_A_TIME:
         threads = torch.get_num_threads()
         each = max(1, threads // workers)
         torch.set_num_threads(each)  # MKL has one number for the process, OpenMP one for each thread
         try:
             with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(each,)) as pool:
-                futures = [pool.submit(work, item) for item in items]
+                places = {pool.submit(work, item): place for place, item in enumerate(items)}
                 try:
-                    for future in wait(futures, return_when=FIRST_EXCEPTION).done:
-                        future.result()
+                    for future in as_completed(places):
+                        yield places[future], future.result()
                 finally:
                     pool.shutdown(wait=False, cancel_futures=True)  # leaving the block waits for those that run
-                return [future.result() for future in futures]
         finally:
             torch.set_num_threads(threads)

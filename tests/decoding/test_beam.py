@@ -113,7 +113,7 @@ def test_the_early_stop_loses_nothing(seed, beam, nbest, penalty, alpha, coverag
         max_length_factor=1.0,
         max_length_offset=4,
     )
-    constraints = constraints_of(memory, config, SYMBOLS, [[4, 5], [], [6], [], [7, 8, 9]] if prefixed else None)
+    constraints = constraints_of(memory.mask, config, SYMBOLS, [[4, 5], [], [6], [], [7, 8, 9]] if prefixed else None)
     stopped = beam_search(model, memory, constraints, config, SYMBOLS)
     early = len(model.steps)
     complete = beam_search(model, memory, constraints, config, SYMBOLS, early_stop=False)
@@ -243,7 +243,7 @@ def test_the_early_stop_loses_nothing_in_a_large_vocabulary():
     model = FakeModel(vocabulary=700, seed=3, end_bias=4.0)
     memory = fake_memory(model, SOURCES)
     config = DecodingConfig(beam=5, nbest=3, max_length_factor=1.0, max_length_offset=4)
-    constraints = constraints_of(memory, config, SYMBOLS, None)
+    constraints = constraints_of(memory.mask, config, SYMBOLS, None)
     stopped = beam_search(model, memory, constraints, config, SYMBOLS)
     complete = beam_search(model, memory, constraints, config, SYMBOLS, early_stop=False)
     for one, other in zip(stopped, complete, strict=True):

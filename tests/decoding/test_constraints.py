@@ -65,20 +65,20 @@ def test_a_language_model_needs_a_maximum_length():
 
 def test_ragged_prefixes_are_padded_with_free():
     memory = fake_memory(FakeModel(), [[4], [5], [6]])
-    constraints = constraints_of(memory, DecodingConfig(), SYMBOLS, [[4, 5], [], [6]])
+    constraints = constraints_of(memory.mask, DecodingConfig(), SYMBOLS, [[4, 5], [], [6]])
     assert constraints.prefixes.tolist() == [[4, 5], [FREE, FREE], [6, FREE]]
-    assert constraints_of(memory, DecodingConfig(), SYMBOLS, [[], [], []]).prefixes.shape == (3, 0)
-    assert constraints_of(memory, DecodingConfig(), SYMBOLS, None).prefixes.shape == (3, 0)
+    assert constraints_of(memory.mask, DecodingConfig(), SYMBOLS, [[], [], []]).prefixes.shape == (3, 0)
+    assert constraints_of(memory.mask, DecodingConfig(), SYMBOLS, None).prefixes.shape == (3, 0)
 
 
 def test_prefixes_that_cannot_be_are_refused():
     memory = fake_memory(FakeModel(), [[4], [5]])
     with pytest.raises(SaccadeError, match="input 2 has 4 tokens, an output at most 3"):
-        constraints_of(memory, DecodingConfig(max_length=3), SYMBOLS, [[], [4, 5, 4, 5]])
+        constraints_of(memory.mask, DecodingConfig(max_length=3), SYMBOLS, [[], [4, 5, 4, 5]])
     with pytest.raises(ValueError, match="input 1 contains"):
-        constraints_of(memory, DecodingConfig(), SYMBOLS, [[4, SYMBOLS.end], []])
+        constraints_of(memory.mask, DecodingConfig(), SYMBOLS, [[4, SYMBOLS.end], []])
     with pytest.raises(ValueError, match="1 prefixes for 2 rows"):
-        constraints_of(memory, DecodingConfig(), SYMBOLS, [[]])
+        constraints_of(memory.mask, DecodingConfig(), SYMBOLS, [[]])
 
 
 def test_nothing_possible_is_minus_infinity_and_not_nan():

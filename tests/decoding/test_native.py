@@ -14,7 +14,7 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import constraints_of
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.native import native_decoder_for
-from saccade.decoding.search import search
+from saccade.decoding.search import search, search_source
 from saccade.interface import Memory, Source, VocabularySizes
 from saccade.kernels import library, without_kernels
 from saccade.layers.in_bytes import give_bytes, has_bytes
@@ -42,11 +42,15 @@ def sharp_model(changes: dict[str, Any], seed: int = 0) -> Transformer:
     return model
 
 
-def memory_of(model: Transformer, rows: list[list[int]]) -> Memory:
+def source_of(rows: list[list[int]]) -> Source:
     longest = max(map(len, rows))
     values = torch.tensor([[*row, *[SYMBOLS.pad] * (longest - len(row))] for row in rows])
+    return Source(values, values != SYMBOLS.pad)
+
+
+def memory_of(model: Transformer, rows: list[list[int]]) -> Memory:
     with torch.inference_mode():
-        return model.encode(Source(values, values != SYMBOLS.pad))
+        return model.encode(source_of(rows))
 
 
 def both(model: Transformer, memory: Memory, config: DecodingConfig) -> tuple[list[list[Hypothesis]], ...]:
@@ -182,6 +186,55 @@ def test_threads_change_nothing():
     assert_same(*both(model.eval(), memory_of(model, [[4, 9, 5, 2]]), DecodingConfig(beam=5, nbest=5, max_length=6)))
 
 
+@pytest.fixture
+def only_in_c(monkeypatch):
+    """Whatever is not searched from its source in one call is an error."""
+    monkeypatch.setattr(Transformer, "encode", None)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+@pytest.mark.parametrize(("beam", "count"), [(1, 1), (1, 3), (1, 300), (4, 1), (4, 40)])
+def test_sources_are_encoded_by_the_search(beam, count, changes, only_in_c, request):
+    config = DecodingConfig(beam=beam, nbest=min(2, beam), max_length_factor=1.0, max_length_offset=3)
+    model, rows = sharp_model(changes, seed=4), sentences(count, seed=count)
+    found = search_source(model, source_of(rows), config, SYMBOLS)
+    request.getfixturevalue("monkeypatch").undo()
+    with without_kernels():
+        assert_same(found, search(model, memory_of(model, rows), config, SYMBOLS))
+
+
+@pytest.mark.skipif(not has_bytes(), reason="no products of bytes on this processor")
+@pytest.mark.usefixtures("only_in_c", "threads")
+@pytest.mark.parametrize(("beam", "scores"), [(1, False), (1, True), (3, True)])
+def test_by_bytes_neighbours_change_nothing_from_the_source_on(beam, scores):
+    model = sharp_model({"norm": "pre"})
+    assert give_bytes(model)
+    config, rows = DecodingConfig(beam=beam, max_length=9), sentences(200)
+    together = search_source(model, source_of(rows), config, SYMBOLS, scores=scores)
+    alone = [search_source(model, source_of([one]), config, SYMBOLS, scores=scores)[0] for one in rows]
+    assert tokens_of(together) == tokens_of(alone)
+    if scores:
+        assert together == alone
+
+
+def test_sources_with_holes_and_without_anything():
+    model, config = sharp_model({"norm": "pre"}), DecodingConfig(beam=2, max_length=6)
+    mask = torch.tensor([[1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool()
+    source = Source(torch.randint(4, 9, (3, 6), generator=torch.Generator().manual_seed(1)), mask)
+    found = search_source(model, source, config, SYMBOLS)
+    with torch.inference_mode():
+        assert_same(found, search(model, model.encode(source), config, SYMBOLS))
+    assert search_source(model, Source(source.values[:0], mask[:0]), config, SYMBOLS) == []
+
+
+@pytest.mark.parametrize("token", [-1, 23])
+def test_a_token_that_there_is_not_is_refused(token):
+    source = Source(torch.tensor([[4, token, 2]]), torch.ones(1, 3, dtype=torch.bool))
+    with pytest.raises(IndexError, match="23"):
+        search_source(sharp_model({}), source, DecodingConfig(max_length=4), SYMBOLS)
+
+
 @torch.no_grad()
 def test_what_it_cannot_do_is_left_to_python():
     model = sharp_model({})
@@ -191,7 +244,7 @@ def test_what_it_cannot_do_is_left_to_python():
         own = Memory(memory.states[:rows], memory.mask[:rows])
         config = DecodingConfig(**{"beam": 3, "max_length": 4, **changes})
         prefixes = [[5]] * rows if changes.get("min_length") == 1 else None
-        return native_decoder_for(model, own, constraints_of(own, config, SYMBOLS, prefixes), config) is not None
+        return native_decoder_for(model, own, constraints_of(own.mask, config, SYMBOLS, prefixes), config) is not None
 
     assert used(model)
     assert used(model, 5)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from saccade.side_by_side import LEAST, side_by_side, workers_for
+from saccade.side_by_side import LEAST, as_they_end, side_by_side, workers_for
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda")
@@ -57,6 +57,38 @@ def test_a_fault_ends_it_and_the_cores_are_given_back():
         side_by_side(work, range(1000), 4)
     assert len(begun) < 500  # 2.5 seconds of them
     assert torch.get_num_threads() == 4
+
+
+def test_what_has_ended_is_there_while_others_are_worked_on():
+    may_end = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0:
+            assert may_end.wait(60)
+        return 10 * item
+
+    ended = as_they_end(work, range(4), 2)
+    assert [next(ended) for _ in range(3)] == [(1, 10), (2, 20), (3, 30)]
+    may_end.set()
+    assert list(ended) == [(0, 0)]
+
+
+def test_a_caller_who_wants_no_more_gets_the_cores_back():
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        time.sleep(0.01)
+        return item
+
+    ended = as_they_end(work, range(1000), 4)
+    next(ended)
+    assert torch.get_num_threads() == 1
+    ended.close()
+    assert torch.get_num_threads() == 4
+    count = len(begun)
+    time.sleep(0.05)
+    assert len(begun) == count < 500
 
 
 def test_callers_take_turns_and_leave_the_number_of_threads_as_it_was():

@@ -36,7 +36,7 @@ class FakeEngine:
 
         def fetch() -> Found:
             self.events.append(f"fetch {number}")
-            return iter([(row, FOUND) for row, source in enumerate(work.sources) if source[0]])
+            yield from [(row, FOUND) for row, source in enumerate(work.sources) if source[0]]
 
         return fetch
 

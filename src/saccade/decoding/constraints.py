@@ -17,7 +17,7 @@ from torch import Tensor
 
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
-from saccade.interface import Memory, Shared, select
+from saccade.interface import Shared, select
 from saccade.symbols import Symbols
 
 UNTRAINED_FACTOR = 2.0  # symbols allowed for each position of the input where no training data says better
@@ -66,7 +66,7 @@ class Constraints(NamedTuple):
 
 
 def constraints_of(
-    memory: Memory,
+    mask: Tensor,
     config: DecodingConfig,
     symbols: Symbols,
     prefixes: Sequence[Sequence[int]] | None,
@@ -74,11 +74,11 @@ def constraints_of(
     longest: int | None = None,
     indices: Sequence[int] | None = None,
 ) -> Constraints:
-    """The constraints of every row of a memory, or an error that says which prefix cannot be.
+    """The constraints of every row of a memory's mask (B, S), or an error that says which prefix cannot be.
 
     `longest` is the most that the model can decode; `indices` are the rows' places in the user's input.
     """
-    limits = length_limits(memory.mask, config)
+    limits = length_limits(mask, config)
     if longest is not None:
         limits = limits.clamp(max=longest)
     if prefixes is None:

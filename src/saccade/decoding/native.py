@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,9 +19,18 @@ from saccade.decoding.constraints import Constraints, never_written
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
 from saccade.decoding.screening import MANY
-from saccade.interface import Decodes, Memory
+from saccade.interface import Decodes, Memory, Source
 from saccade.kernels import kernel
-from saccade.kernels.transformer import FoundHypotheses, MemoryPlaces, NativeDecoder, Rules, Words
+from saccade.kernels.transformer import (
+    FoundHypotheses,
+    MemoryPlaces,
+    NativeDecoder,
+    NativeMemory,
+    NativeSource,
+    Rules,
+    Sources,
+    Words,
+)
 from saccade.layers.in_bytes import in_bytes
 from saccade.symbols import Symbols
 
@@ -36,8 +45,8 @@ LONGEST = 1024
 class Native(Protocol):
     """A model that may have a search in C."""
 
-    def native(self, memory: Memory) -> NativeDecoder | None:
-        """What that needs, or None where there is none."""
+    def native(self, given: Memory | Source) -> NativeDecoder | None:
+        """What that needs to go on from a memory, or from a source, or None where there is none."""
         ...
 
     def settle(self) -> None:
@@ -46,14 +55,14 @@ class Native(Protocol):
 
 
 def native_decoder_for(
-    model: Decodes, memory: Memory, constraints: Constraints, config: DecodingConfig
+    model: Decodes, given: Memory | Source, constraints: Constraints, config: DecodingConfig
 ) -> NativeDecoder | None:
     """What a search in C needs, if there is one for this model and these settings."""
     small = config.beam <= WIDEST and int(constraints.limits.max()) <= LONGEST
     plain = constraints.on_length_only and not config.sample and not config.coverage_beta
     if not small or not plain or not isinstance(model, Native):
         return None
-    return model.native(memory)
+    return model.native(given)
 
 
 class Columns(NamedTuple):
@@ -85,7 +94,7 @@ def search_natively(
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence, best first."""
     limits = constraints.limits.contiguous()
-    longest, lengths = int(limits.max()), native.counts
+    longest = int(limits.max())
     never = torch.tensor([*never_written(config.min_length, config, symbols), symbols.end])
     penalties = length_penalty(torch.arange(1, longest + 1), config.length_penalty, config.length_alpha)
     positions = native.positions(longest)  # (longest, D)
@@ -104,15 +113,22 @@ def search_natively(
         *(config.min_length, symbols.begin, symbols.end, len(never)),
         *(tensor.data_ptr() for tensor in (never, limits, penalties)),
     )
-    memory = MemoryPlaces(
-        *(native.values.data_ptr(), native.values.size(1), int(lengths.max())),
-        *(native.first.data_ptr(), lengths.data_ptr()),
-    )
+    sources, memory = input_of(native.given)
     kernel(
-        *("search", ctypes.byref(native.decoder), ctypes.byref(words), memory, ctypes.byref(rules)),
+        *("search", ctypes.byref(native.decoder), ctypes.byref(words), sources, memory, ctypes.byref(rules)),
         *(len(limits), config.beam, FoundHypotheses(config.nbest, *(column.data_ptr() for column in columns))),
     )
     return hypotheses(columns, limits, scores=screen is None)
+
+
+def input_of(given: NativeMemory | NativeSource) -> tuple[Any, MemoryPlaces]:
+    """Sources to be encoded, or a memory; the other one is empty."""
+    if isinstance(given, NativeMemory):
+        places = given.first.data_ptr(), given.counts.data_ptr()
+        return None, MemoryPlaces(given.values.data_ptr(), given.values.size(1), *places)
+    addresses = (given.embedding, given.positions, given.starts, given.tokens, given.places)
+    sources = Sources(ctypes.pointer(given.encoder), given.scale, *(tensor.data_ptr() for tensor in addresses))
+    return ctypes.byref(sources), MemoryPlaces()
 
 
 def hypotheses(columns: Columns, limits: Tensor, *, scores: bool) -> list[list[Hypothesis]]:

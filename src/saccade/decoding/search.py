@@ -11,10 +11,10 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints, constraints_of
 from saccade.decoding.greedy import greedy_search
 from saccade.decoding.hypothesis import Hypothesis
-from saccade.decoding.native import native_decoder_for, search_natively
+from saccade.decoding.native import Native, native_decoder_for, search_natively
 from saccade.decoding.sampling import sample
 from saccade.decoding.shortlist import Part, Shortlisted
-from saccade.interface import Decodes, Memory
+from saccade.interface import Decodes, Memory, Source, Translates
 from saccade.symbols import Symbols
 
 
@@ -44,14 +44,38 @@ def search(
     if rows == 0:
         return []
     if allowed is None:
-        constraints = constraints_of(memory, config, symbols, prefixes, longest=model.longest, indices=indices)
+        constraints = constraints_of(memory.mask, config, symbols, prefixes, longest=model.longest, indices=indices)
         return find(model, memory, constraints, config, symbols, indices, scores=scores)
     part, device = Part(allowed, prefixes, symbols), memory.mask.device
     forced = None if prefixes is None else [part.places(prefix) for prefix in prefixes]
-    constraints = constraints_of(memory, config, symbols, forced, longest=model.longest, indices=indices)
+    constraints = constraints_of(memory.mask, config, symbols, forced, longest=model.longest, indices=indices)
     constraints = constraints._replace(allowed=part.allowed(device))
     found = find(Shortlisted(model, part.tokens.to(device)), memory, constraints, config, symbols, indices)
     return [[part.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+
+
+@torch.inference_mode()
+def search_source(
+    model: Translates,
+    source: Source,
+    config: DecodingConfig,
+    symbols: Symbols,
+    *,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    indices: Sequence[int] | None = None,
+    allowed: Sequence[Sequence[int]] | None = None,
+    scores: bool = True,
+) -> list[list[Hypothesis]]:
+    """The same for each row of a source: encoded first, or in one call with the search where a model can do that."""
+    if len(source.mask) == 0:
+        return []
+    if isinstance(model, Native) and prefixes is None and allowed is None:
+        constraints = constraints_of(source.mask, config, symbols, None, longest=model.longest)
+        native = native_decoder_for(model, source, constraints, config)
+        if native is not None:
+            return search_natively(native, constraints, config, symbols, scores=scores)
+    memory = model.encode(source)
+    return search(model, memory, config, symbols, prefixes=prefixes, indices=indices, allowed=allowed, scores=scores)
 
 
 def find(

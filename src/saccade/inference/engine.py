@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Protocol
@@ -12,10 +13,10 @@ import torch
 from saccade.data.tokenizer import Tokenizer
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
-from saccade.decoding.search import search
+from saccade.decoding.search import search_source
 from saccade.inference.batching import Reading, even_batches, longest, source_from
 from saccade.interface import Translates
-from saccade.side_by_side import side_by_side, workers_for
+from saccade.side_by_side import as_they_end, workers_for
 from saccade.symbols import Symbols
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
@@ -23,7 +24,7 @@ Precision = Literal["float32", "int8"]
 
 LEAST_SHARE = 256  # tokens that are worth a batch of their own
 
-Found = Iterator[tuple[int, list[Hypothesis]]]
+Found = Generator[tuple[int, list[Hypothesis]], None, None]
 """The place of a source and its hypotheses, best first, in any order and as they come; empty sources do not."""
 
 
@@ -93,15 +94,19 @@ class TorchEngine:
 
         def decode_batch(rows: list[int]) -> list[list[Hypothesis]]:
             part = work.part(rows)
-            with torch.inference_mode():
-                memory = model.encode(source_from(part.sources, self.source_tokenizers, self.device))
-            constraints = {"prefixes": part.prefixes, "allowed": part.allowed}
-            settings, indices = work.settings, part.indices
-            return search(model, memory, settings, self.symbols, indices=indices, scores=work.scores, **constraints)
+            source = source_from(part.sources, self.source_tokenizers, self.device)
+            return search_source(
+                *(model, source, work.settings, self.symbols),
+                prefixes=part.prefixes,
+                indices=part.indices,
+                allowed=part.allowed,
+                scores=work.scores,
+            )
 
         lengths = [longest(source) for source in work.sources]
         workers = workers_for(batch_tokens, self.device)
         workers = max(1, min(workers, -(-sum(lengths) // LEAST_SHARE)))
         batches = even_batches(lengths, batch_tokens // workers, workers)
-        for rows, several in zip(batches, side_by_side(decode_batch, batches, workers), strict=True):
-            yield from zip(rows, several, strict=True)
+        with closing(as_they_end(decode_batch, batches, workers)) as ended:
+            for place, several in ended:
+                yield from zip(batches[place], several, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
@@ -214,7 +215,8 @@ class Translator:
     ) -> list[Translation]:
         """Wait for the hypotheses of some texts, and write them out."""
         nothing = (Candidate("", (), 0.0, 0.0, (), ()),)  # an empty line stays an empty line
-        outputs = {row: tuple(map(self.candidate, found)) for row, found in decoded()}
+        with closing(decoded()) as found:  # one by one, while others are still searched
+            outputs = {row: tuple(map(self.candidate, hypotheses)) for row, hypotheses in found}
         if settings.replace_unknown != "none":
             outputs |= self.without_unknown(texts, sources, outputs, settings, prefixes)
         return [Translation(text, outputs.get(row, nothing)) for row, text in enumerate(texts)]

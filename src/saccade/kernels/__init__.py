@@ -28,6 +28,7 @@ from saccade.kernels.transformer import (
     MemoryPlaces,
     PastSteps,
     Rules,
+    Sources,
     Words,
 )
 
@@ -78,10 +79,10 @@ SIGNATURES = {
     ),
     "saccade_attend_past": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),
     "saccade_attend_memory": (c_int, *(c_int64,) * 5, *(c_void_p,) * 8),
-    "saccade_encode_few": (c_int, POINTER(Encoder), c_int64, c_int64, *(c_void_p,) * 3),
-    "saccade_decoder_step": (c_int, POINTER(Decoder), POINTER(PastSteps), MemoryPlaces, c_void_p, c_void_p),
+    "saccade_encode_few": (c_int, POINTER(Encoder), c_int64, *(c_void_p,) * 3),
+    "saccade_decoder_step": (c_int, POINTER(Decoder), POINTER(PastSteps), c_void_p, c_void_p),
     "saccade_search": (
-        *(c_int, POINTER(Decoder), POINTER(Words), MemoryPlaces, POINTER(Rules)),
+        *(c_int, POINTER(Decoder), POINTER(Words), POINTER(Sources), MemoryPlaces, POINTER(Rules)),
         *(c_int64, c_int64, FoundHypotheses),
     ),
     "saccade_gru": (c_int, c_int64, c_int64, POINTER(Shares), c_void_p, c_void_p),

@@ -31,12 +31,19 @@ typedef struct {
     int64_t number;
 } member;
 
+static int64_t sentence_of(member row) { return row.group->sentence + row.number / row.group->beam; }
+
 /* The rows `first` to `last` of all. */
-static void step_rows(const decoder *d, const member *rows, int64_t first, int64_t last, memory m, float *x, float *out)
+static void step_rows(const decoder *d, const member *rows, int64_t first, int64_t last, float *x, float *out)
 {
     shape s = d->shape;
-    int64_t width = s.width, wide = 3 * width > s.inner ? 3 * width : s.inner, count = last - first, most = m.longest;
-    for (int64_t row = first; row < last; row++) most = rows[row].group->count > most ? rows[row].group->count : most;
+    int64_t width = s.width, wide = 3 * width > s.inner ? 3 * width : s.inner, count = last - first, most = 0;
+    for (int64_t row = first; row < last; row++) {
+        const past *p = rows[row].group;
+        int64_t places = p->memory->counts[sentence_of(rows[row])];
+        most = p->count > most ? p->count : most;
+        most = places > most ? places : most;
+    }
     float *hidden = zeros((size_t)(count * wide)), *context = zeros((size_t)(count * width));
     float *scores = zeros((size_t)rounded(most, LANES));
     const float **keys = malloc(2 * (size_t)(most ? most : 1) * sizeof(*keys)), **values = keys + most;
@@ -67,14 +74,14 @@ static void step_rows(const decoder *d, const member *rows, int64_t first, int64
 
         linear(count, width, width, out, w->cross, w->other, CROSS, hidden);
         for (int64_t row = 0; row < count; row++) {
-            const past *p = rows[row].group;
-            int64_t sentence = p->sentence + rows[row].number / p->beam;
-            for (int64_t t = 0; t < m.counts[sentence]; t++) {
-                keys[t] = m.values + (l * m.rows + m.first[sentence] + t) * 2 * width;
+            const memory *m = rows[row].group->memory;
+            int64_t sentence = sentence_of(rows[row]), places = m->counts[sentence];
+            for (int64_t t = 0; t < places; t++) {
+                keys[t] = m->values + (l * m->rows + m->first[sentence] + t) * 2 * width;
                 values[t] = keys[t] + width;
             }
-            attend_row(s.heads, width / s.heads, m.counts[sentence], keys, values, hidden + row * width, w->cross_bias,
-                       w->value_bias, scores, context + row * width, NULL, 0);
+            attend_row(s.heads, width / s.heads, places, keys, values, hidden + row * width, w->cross_bias, w->value_bias,
+                       scores, context + row * width, NULL, 0);
         }
         linear(count, width, width, context, w->cross_output, w->other, CROSS_OUTPUT, hidden);
         add_and_normalise(s, count, hidden, w->cross_output_bias, w->after[1], x, out);
@@ -89,7 +96,7 @@ static void step_rows(const decoder *d, const member *rows, int64_t first, int64
 }
 
 /* A row looks at no other row of this step, so that threads have no need to wait for each other. */
-void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, memory m, float *x, float *out)
+void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, float *x, float *out)
 {
     int64_t count = 0, width = d->shape.width;
     for (int64_t i = 0; i < groups; i++) count += pasts[i].rows;
@@ -101,12 +108,12 @@ void decoder_step(int threads, const decoder *d, int64_t groups, const past *pas
     {
         int64_t first, last;
         own_part(count, &first, &last);
-        if (last > first) step_rows(d, rows, first, last, m, x, out);
+        if (last > first) step_rows(d, rows, first, last, x, out);
     }
     free(rows);
 }
 
-EXPORT void saccade_decoder_step(int threads, const decoder *d, const past *p, memory m, float *x, float *out)
+EXPORT void saccade_decoder_step(int threads, const decoder *d, const past *p, float *x, float *out)
 {
-    decoder_step(threads, d, 1, p, m, x, out);
+    decoder_step(threads, d, 1, p, x, out);
 }

@@ -1,16 +1,14 @@
-/* A few places through all layers of a Transformer's encoder, in one call: for one sentence the library's operations take
- * longer to begin than their work. */
+/* Places through all layers of a Transformer's encoder, in one call: for one sentence the library's operations take longer to
+ * begin than their work, and a few sentences stay in the cache from layer to layer. */
 
 #include "one_place.h"
 #include "sublayers.h"
 
-/* x (rows, width) is written over; out (rows, width) is its last norm. The rows starts[i] to starts[i + 1] are sentence i.
- * A thread has its own rows throughout; only the attention looks at those of others. */
-EXPORT void saccade_encode_few(int threads, const encoder *e, int64_t rows, int64_t sentences, const int64_t *starts,
-                               float *x, float *out)
+/* A thread has its own rows throughout; only the attention looks at those of others. */
+void encode_rows(int threads, const encoder *e, int64_t sentences, const int64_t *starts, float *x, float *out)
 {
     shape s = e->shape;
-    int64_t width = s.width, longest = 0;
+    int64_t width = s.width, begin = starts[0], rows = starts[sentences] - begin, longest = 0;
     for (int64_t i = 0; i < sentences; i++)
         if (starts[i + 1] - starts[i] > longest) longest = starts[i + 1] - starts[i];
     float *projected[2] = {zeros((size_t)(rows * 3 * width)), zeros((size_t)(rows * 3 * width))};
@@ -31,10 +29,10 @@ EXPORT void saccade_encode_few(int threads, const encoder *e, int64_t rows, int6
             linear(count, width, 3 * width, own_out, w->own, w->other, OWN, all_rows + first * 3 * width);
 #pragma omp barrier
             for (int64_t row = first, own = 0; row < last; row++) {
-                while (starts[own + 1] <= row) own++;
+                while (starts[own + 1] - begin <= row) own++;
                 int64_t places = starts[own + 1] - starts[own];
                 for (int64_t t = 0; t < places; t++) {
-                    keys[t] = all_rows + (starts[own] + t) * 3 * width + width;
+                    keys[t] = all_rows + (starts[own] - begin + t) * 3 * width + width;
                     values[t] = keys[t] + width;
                 }
                 attend_row(s.heads, width / s.heads, places, keys, values, all_rows + row * 3 * width, w->own_bias,
@@ -52,4 +50,10 @@ EXPORT void saccade_encode_few(int threads, const encoder *e, int64_t rows, int6
     }
     free(projected[0]);
     free(projected[1]);
+}
+
+EXPORT void saccade_encode_few(int threads, const encoder *e, int64_t sentences, const int64_t *starts, float *x,
+                               float *out)
+{
+    encode_rows(threads, e, sentences, starts, x, out);
 }

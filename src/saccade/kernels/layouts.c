@@ -6,7 +6,7 @@ EXPORT void saccade_layouts(int threads, int64_t *sizes)
 {
     (void)threads;
     const size_t found[] = {sizeof(encoder), sizeof(encoder_weights), sizeof(decoder), sizeof(decoder_weights),
-                            sizeof(past),    sizeof(memory),          sizeof(words),   sizeof(rules),
-                            sizeof(hypotheses), sizeof(byte_table)};
+                            sizeof(past),    sizeof(memory),          sizeof(sources), sizeof(words),
+                            sizeof(rules),   sizeof(hypotheses),      sizeof(byte_table)};
     for (size_t i = 0; i < sizeof(found) / sizeof(*found); i++) sizes[i] = (int64_t)found[i];
 }

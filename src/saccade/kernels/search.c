@@ -2,34 +2,47 @@
  *
  * They do what greedy.py and beam.py do, step for step and in the same order; those say why. No step waits for Python, and
  * when a sentence ends the next one takes its place: a step has rows of sentences that are at different places, and is as
- * large as it is fastest with until the last sentences are begun. What is found does not depend on who is beside whom, but
- * for rounding where a few rows are multiplied in another way than many. */
+ * large as it is fastest with until the last sentences are begun. Sentences that are not encoded yet are encoded a few at a
+ * time when their turn comes, so that their memory is in the cache and never that of all. What is found does not depend on
+ * who is beside whom, but for rounding where a few rows are multiplied in another way than many. */
 
-#include "many_rows.h"
 #include "screening.h"
-#include "transformer.h"
+#include "sublayers.h"
 #include "vocabulary.h"
 
 #define ROWS_AT_ONCE 30   /* of a step, about: few enough for the cache (docs/log.md) */
 #define LOGITS_AT_ONCE 12 /* of these, whose logits are made before anybody looks at them: for the cache too */
 #define LARGE (16 << 20)  /* bytes of weights that are in no cache anyway: */
 #define TIMES_IF_LARGE 4  /* as many of both then, so that each weight is read for more rows */
-#define MANY_ROWS 12      /* of a step: worth turning the weights round for */
+#define MANY_ROWS 12      /* of a step: worth turning the decoder's weights round for */
+#define MANY_PLACES 48    /* of all sources: the same for the encoder's */
+#define TAKEN_AT_ONCE 8   /* sentences that a thread takes, and encodes together */
 #define STEPS_A_BLOCK 16  /* whose keys and values are beside each other */
 
 /* What to search for. */
 typedef struct {
     const decoder *decoder;
     const words *words;
+    const sources *sources; /* or NULL, and there is a memory */
     memory memory;
     const rules *rules;
-    int64_t sentences, beam, wanted, logits; /* continuations of a hypothesis that are looked at, LOGITS_AT_ONCE */
+    int64_t sentences, taken, beam;
+    int64_t wanted, logits; /* continuations of a hypothesis that are looked at, LOGITS_AT_ONCE */
     hypotheses found;
     const float *turned_output; /* or NULL */
 } task;
 
+/* Sentences that were taken together, and their memory, which is let go with the last of them. */
+typedef struct {
+    memory memory;
+    int64_t before, left; /* number of the memory's first sentence; how many are not done */
+    float *values;        /* those of the memory, if they were made for these sentences alone */
+    int64_t *places;
+} bunch;
+
 /* A sentence that is being searched: its live hypotheses, at most `most` of them, and what all their steps have left. */
 typedef struct {
+    bunch *bunch;
     int64_t number, rows, most, limit, count;
     float **steps;          /* (limit): some of them are parts of one block (layers, STEPS_A_BLOCK, most, 2 width) */
     int64_t *layer_strides; /* (limit) */
@@ -46,10 +59,72 @@ static void *room(int64_t count, size_t size)
     return place;
 }
 
-static live begin_live(const task *t, int64_t number)
+/* A token at a place as a row. */
+INLINE void embed(int64_t width, const float *table, int64_t token, float scale, const float *positions, int64_t place,
+                  float *x)
+{
+    for (int64_t at = 0; at < width; at++) x[at] = table[token * width + at] * scale + positions[place * width + at];
+}
+
+/* Keys and values of `count` sentences from `first` on, from their tokens. */
+static void encode_bunch(int threads, const task *t, int64_t first, int64_t count, bunch *own)
+{
+    const sources *s = t->sources;
+    shape d = t->decoder->shape;
+    const int64_t *starts = s->starts + first;
+    int64_t width = d.width, begin = starts[0], rows = starts[count] - begin;
+    float *x = room(rows * width, 4), *out = room(rows * width, 4);
+    own->values = room(d.layers * rows * 2 * width, 4);
+    own->places = room(2 * count, sizeof(*own->places));
+    for (int64_t i = 0; i < count; i++) {
+        own->places[i] = starts[i] - begin;
+        own->places[count + i] = starts[i + 1] - starts[i];
+    }
+    for (int64_t row = 0; row < rows; row++)
+        embed(width, s->embedding, s->tokens[begin + row], s->scale, s->positions, s->places[begin + row],
+              x + row * width);
+    encode_rows(threads, s->encoder, count, starts, x, out);
+    for (int64_t l = 0; l < d.layers; l++) {
+        const decoder_weights *w = t->decoder->weights + l;
+        linear(rows, width, 2 * width, out, w->key_value, w->other, KEY_VALUE, own->values + l * rows * 2 * width);
+    }
+    own->before = first;
+    own->memory = (memory){own->values, rows, own->places, own->places + count};
+    free(x);
+    free(out);
+}
+
+/* The next sentences that nobody has taken, *first to *last; who takes which depends on the clock. NULL: there are none. */
+static bunch *take_next(int threads, const task *t, int64_t *next, int64_t *first, int64_t *last)
+{
+#pragma omp atomic capture
+    {
+        *first = *next;
+        *next += t->taken;
+    }
+    if (*first >= t->sentences) return NULL;
+    *last = *first + t->taken < t->sentences ? *first + t->taken : t->sentences;
+    bunch *own = room(1, sizeof(*own));
+    own->left = *last - *first;
+    if (t->sources)
+        encode_bunch(threads, t, *first, own->left, own);
+    else
+        own->memory = t->memory;
+    return own;
+}
+
+static void leave(bunch *own)
+{
+    if (--own->left) return;
+    free(own->values);
+    free(own->places);
+    free(own);
+}
+
+static live begin_live(const task *t, bunch *own, int64_t number)
 {
     int64_t most = t->beam, limit = t->rules->limits[number];
-    live l = {.number = number, .rows = 1, .most = most, .limit = limit};
+    live l = {.bunch = own, .number = number, .rows = 1, .most = most, .limit = limit};
     l.steps = room(limit, sizeof(*l.steps));
     l.layer_strides = room(limit, sizeof(*l.layer_strides));
     l.origin = room(2 * most * limit, sizeof(*l.origin));
@@ -64,6 +139,7 @@ static live begin_live(const task *t, int64_t number)
 
 static void end_live(live *l)
 {
+    leave(l->bunch);
     for (int64_t t = 0; t < l->count; t += STEPS_A_BLOCK) free(l->steps[t]);
     free(l->steps);
     free(l->layer_strides);
@@ -137,17 +213,16 @@ static void look_further(int threads, const task *t, int64_t count, live *some, 
         l->steps[place] = place % STEPS_A_BLOCK ? l->steps[place - 1] + step : room(block, 4);
         l->layer_strides[place] = STEPS_A_BLOCK * step;
         b.groups[i] = (past){.rows = l->rows, .count = l->count, .places = l->limit, .row = 2 * width, .steps = l->steps,
-                             .layer_strides = l->layer_strides, .origin = l->origin, .sentence = l->number,
-                             .beam = l->rows};
+                             .layer_strides = l->layer_strides, .origin = l->origin, .memory = &l->bunch->memory,
+                             .sentence = l->number - l->bunch->before, .beam = l->rows};
         for (int64_t row = 0; row < l->rows; row++, rows++) {
             int64_t token = place ? l->tokens[row * l->limit + place - 1] : r->begin;
             l->origin[row * l->limit + place] = row;
             b.nevers[rows] = r->nevers - (place >= r->min_length);
-            for (int64_t at = 0; at < width; at++)
-                b.x[rows * width + at] = w->embedding[token * width + at] * w->scale + w->positions[place * width + at];
+            embed(width, w->embedding, token, w->scale, w->positions, place, b.x + rows * width);
         }
     }
-    decoder_step(1, t->decoder, count, b.groups, t->memory, b.x, b.out); /* too few rows for several threads */
+    decoder_step(1, t->decoder, count, b.groups, b.x, b.out); /* too few rows for several threads */
     if (w->screen)
         choose_one(threads, t, rows, b);
     else
@@ -271,19 +346,11 @@ static int further_greedily(const task *t, live *l, float value, int64_t token)
     return 1;
 }
 
-/* The next sentence that nobody has taken; who takes which depends on the clock. */
-static int64_t take_next(int64_t *next)
-{
-    int64_t taken;
-#pragma omp atomic capture
-    taken = (*next)++;
-    return taken;
-}
-
 /* Search sentences until there are no more, at most `together` of them at a time. */
 static void search_some(int threads, const task *t, int64_t together, int64_t *next)
 {
-    int64_t most = together * t->beam, width = t->decoder->shape.width, count = 0;
+    int64_t most = together * t->beam, width = t->decoder->shape.width, count = 0, number = 0, last = 0;
+    bunch *taken = NULL;
     live *some = room(together, sizeof(*some));
     candidate *candidates = room(t->beam * t->wanted, sizeof(*candidates));
     buffers b = {room(together, sizeof(past)),
@@ -295,9 +362,9 @@ static void search_some(int threads, const task *t, int64_t together, int64_t *n
                  room(most, 8)};
     for (int64_t more = 1;;) {
         while (more && count < together) {
-            int64_t number = take_next(next);
-            more = number < t->sentences;
-            if (more) some[count++] = begin_live(t, number);
+            if (number == last) taken = take_next(threads, t, next, &number, &last);
+            more = taken != NULL;
+            if (more) some[count++] = begin_live(t, taken, number++);
         }
         if (!count) break;
         look_further(threads, t, count, some, b);
@@ -333,38 +400,56 @@ static int64_t weights_of(const decoder *d, const words *w)
     return in_layers * (d->weights->other.bytes ? 1 : 4) + in_output * (w->bytes || w->screen ? 1 : 4);
 }
 
-/* The layers with all of their weights turned round. */
-static decoder_weights *turned_layers(int threads, const decoder *d)
+/* What both stacks have of a layer, turned round, with room for the rest. */
+static float **turned_matrices(int threads, shape s, const float *own, const float *own_output, const float *expand,
+                               const float *contract)
 {
-    int64_t width = d->shape.width, inner = d->shape.inner;
+    float **turned = room(MATRICES, sizeof(*turned));
+    turned[OWN] = turned_round(threads, s.width, 3 * s.width, own);
+    turned[OWN_OUTPUT] = turned_round(threads, s.width, s.width, own_output);
+    turned[EXPAND] = turned_round(threads, s.width, s.inner, expand);
+    turned[CONTRACT] = turned_round(threads, s.inner, s.width, contract);
+    return turned;
+}
+
+static void free_matrices(float **turned)
+{
+    for (int place = 0; place < MATRICES; place++) free(turned[place]);
+    free(turned);
+}
+
+/* The layers with all of their weights turned round. */
+static decoder_weights *turned_decoder(int threads, const decoder *d)
+{
+    int64_t width = d->shape.width;
     decoder_weights *layers = room(d->shape.layers, sizeof(*layers));
     for (int64_t l = 0; l < d->shape.layers; l++) {
         decoder_weights *w = layers + l;
         *w = d->weights[l];
-        float **turned = w->other.turned = room(MATRICES, sizeof(*turned));
-        turned[OWN] = turned_round(threads, width, 3 * width, w->own);
-        turned[OWN_OUTPUT] = turned_round(threads, width, width, w->own_output);
+        float **turned = turned_matrices(threads, d->shape, w->own, w->own_output, w->expand, w->contract);
         turned[CROSS] = turned_round(threads, width, width, w->cross);
         turned[CROSS_OUTPUT] = turned_round(threads, width, width, w->cross_output);
-        turned[EXPAND] = turned_round(threads, width, inner, w->expand);
-        turned[CONTRACT] = turned_round(threads, inner, width, w->contract);
+        turned[KEY_VALUE] = turned_round(threads, width, 2 * width, w->key_value);
+        w->other.turned = turned;
     }
     return layers;
 }
 
-static void free_turned(int64_t layers, decoder_weights *turned)
+static encoder_weights *turned_encoder(int threads, const encoder *e)
 {
-    for (int64_t l = 0; l < layers; l++) {
-        for (int place = 0; place < MATRICES; place++) free(turned[l].other.turned[place]);
-        free(turned[l].other.turned);
+    encoder_weights *layers = room(e->shape.layers, sizeof(*layers));
+    for (int64_t l = 0; l < e->shape.layers; l++) {
+        encoder_weights *w = layers + l;
+        *w = e->weights[l];
+        w->other.turned = turned_matrices(threads, e->shape, w->own, w->own_output, w->expand, w->contract);
     }
-    free(turned);
+    return layers;
 }
 
-/* The best hypotheses of every sentence, greedy if the beam is 1. Threads share the sentences, or the products of fewer
- * sentences than threads. */
-EXPORT void saccade_search(int threads, const decoder *d, const words *w, memory m, const rules *r, int64_t sentences,
-                           int64_t beam, hypotheses found)
+/* The best hypotheses of every sentence, greedy if the beam is 1, from their sources or from a memory. Threads share the
+ * sentences, or the products of fewer sentences than threads. */
+EXPORT void saccade_search(int threads, const decoder *d, const words *w, const sources *s, memory m, const rules *r,
+                           int64_t sentences, int64_t beam, hypotheses found)
 {
     int64_t wanted = beam == 1 ? 1 : 2 * beam < w->vocabulary ? 2 * beam : w->vocabulary, next = 0;
     int64_t times = weights_of(d, w) > LARGE ? TIMES_IF_LARGE : 1;
@@ -372,18 +457,35 @@ EXPORT void saccade_search(int threads, const decoder *d, const words *w, memory
     int64_t share = sentences < threads ? sentences : (sentences + threads - 1) / threads;
     together = together < share ? together : share;
     decoder own = *d;
-    decoder_weights *turned = together * beam < MANY_ROWS || d->weights->other.bytes ? NULL : turned_layers(threads, d);
+    decoder_weights *turned = together * beam < MANY_ROWS || d->weights->other.bytes ? NULL : turned_decoder(threads, d);
     float *output = NULL;
     if (turned) {
         own.weights = turned;
         if (!w->screen && !w->bytes) output = turned_round(threads, d->shape.width, w->vocabulary, w->output);
     }
-    task t = {&own, w, m, r, sentences, beam, wanted, times * LOGITS_AT_ONCE, found, output};
+    sources from = {0};
+    encoder reading = {0};
+    encoder_weights *read = NULL;
+    if (s) {
+        int few = s->starts[sentences] - s->starts[0] < MANY_PLACES || s->encoder->weights->other.bytes;
+        read = few ? NULL : turned_encoder(threads, s->encoder);
+        reading = *s->encoder;
+        if (read) reading.weights = read;
+        from = *s;
+        from.encoder = &reading;
+    }
+    int64_t taken = share / 4 < TAKEN_AT_ONCE ? share / 4 : TAKEN_AT_ONCE; /* a last share of one thread stays small */
+    task t = {.decoder = &own, .words = w, .sources = s ? &from : NULL, .memory = m, .rules = r, .sentences = sentences,
+              .taken = taken ? taken : 1, .beam = beam, .wanted = wanted, .logits = times * LOGITS_AT_ONCE,
+              .found = found, .turned_output = output};
     if (sentences < threads)
         search_some(threads, &t, together, &next);
     else
 #pragma omp parallel num_threads(threads)
         search_some(1, &t, together, &next);
-    if (turned) free_turned(d->shape.layers, turned);
+    for (int64_t l = 0; turned && l < d->shape.layers; l++) free_matrices(turned[l].other.turned);
+    for (int64_t l = 0; read && l < s->encoder->shape.layers; l++) free_matrices(read[l].other.turned);
+    free(turned);
+    free(read);
     free(output);
 }

@@ -16,7 +16,7 @@ typedef struct {
 } shape;
 
 /* The weights of a layer that may have other forms, in this order. */
-enum { OWN, OWN_OUTPUT, EXPAND, CONTRACT, CROSS, CROSS_OUTPUT, MATRICES };
+enum { OWN, OWN_OUTPUT, EXPAND, CONTRACT, CROSS, CROSS_OUTPUT, KEY_VALUE, MATRICES };
 
 /* In bytes, or turned round for many rows (many_rows.h), or neither: NULL. */
 typedef struct {
@@ -38,10 +38,10 @@ typedef struct {
     const encoder_weights *weights;
 } encoder;
 
-/* The same of a layer with three sublayers. */
+/* The same of a layer with three sublayers; `key_value` makes the keys and values of the memory. */
 typedef struct {
     const float *own, *own_bias, *own_output, *own_output_bias;
-    const float *cross, *cross_bias, *value_bias, *cross_output, *cross_output_bias;
+    const float *cross, *cross_bias, *key_value, *value_bias, *cross_output, *cross_output_bias;
     const float *expand, *expand_bias, *contract, *contract_bias;
     other_forms other;
     norm after[3];
@@ -53,6 +53,13 @@ typedef struct {
     const decoder_weights *weights;
 } decoder;
 
+/* Sentence i has the rows first[i] to first[i] + counts[i] of values (layers, rows, 2 width). */
+typedef struct {
+    const float *values;
+    int64_t rows;
+    const int64_t *first, *counts;
+} memory;
+
 /* Where `rows` hypotheses stand that are equally far: hypothesis n was row origin[n * places + t] of step t, whose rows are
  * at steps[t], and those of the next layer layer_strides[t] further. A row has `row` numbers, the last of which are its keys
  * and values. Of `places` steps the first `count` are there, and the last of these is to be written. Hypothesis n looks at
@@ -61,15 +68,17 @@ typedef struct {
     int64_t rows, count, places, row;
     float *const *steps;
     const int64_t *layer_strides, *origin;
+    const memory *memory;
     int64_t sentence, beam;
 } past;
 
-/* Sentence i has the rows first[i] to first[i] + counts[i] of values (layers, rows, 2 width). */
+/* Sentences to be encoded: the tokens starts[i] to starts[i + 1] are those of sentence i, each with its place in it. */
 typedef struct {
-    const float *values;
-    int64_t rows, longest;
-    const int64_t *first, *counts;
-} memory;
+    const encoder *encoder;
+    float scale;
+    const float *embedding, *positions; /* (vocabulary, width), (longest, width) */
+    const int64_t *starts, *tokens, *places;
+} sources;
 
 /* How tokens become vectors and vectors logits. */
 typedef struct {
@@ -96,9 +105,13 @@ typedef struct {
     float *token_logs, *logs, *scores;
 } hypotheses;
 
+/* All places of some sentences: the rows starts[i] to starts[i + 1], counted from starts[0], are sentence i. x (rows, width)
+ * is written over; out (rows, width) is its last norm. */
+void encode_rows(int threads, const encoder *e, int64_t sentences, const int64_t *starts, float *x, float *out);
+
 /* One more place of all hypotheses of some groups, one after another. x (rows, width) is written over; out (rows, width)
  * is its last norm. */
-void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, memory m, float *x, float *out);
+void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, float *x, float *out);
 
 /* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T + bias, if there is one. */
 void few_products(int threads, int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight,

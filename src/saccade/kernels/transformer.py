@@ -60,7 +60,8 @@ class DecoderWeights(ctypes.Structure):
 
     _fields_ = (
         *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
-        *((name, c_void_p) for name in ("cross", "cross_bias", "value_bias", "cross_output", "cross_output_bias")),
+        *((name, c_void_p) for name in ("cross", "cross_bias", "key_value", "value_bias")),
+        *((name, c_void_p) for name in ("cross_output", "cross_output_bias")),
         *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
         ("other", OtherForms),
         ("after", Norm * 3),
@@ -76,6 +77,12 @@ class Decoder(ctypes.Structure):
     kept: object
 
 
+class MemoryPlaces(ctypes.Structure):
+    """Keys and values of a memory (layers, rows, 2D), and the first row and the number of rows of each sentence."""
+
+    _fields_ = (("values", c_void_p), ("rows", c_int64), ("first", c_void_p), ("counts", c_void_p))
+
+
 class PastSteps(ctypes.Structure):
     """Where N hypotheses stand: addresses and strides of each step (places,), and who was which row (N, places).
 
@@ -85,18 +92,18 @@ class PastSteps(ctypes.Structure):
     _fields_ = (
         *((name, c_int64) for name in ("rows", "count", "places", "row")),
         *((name, c_void_p) for name in ("steps", "layer_strides", "origin")),
+        ("memory", POINTER(MemoryPlaces)),
         *((name, c_int64) for name in ("sentence", "beam")),
     )
 
 
-class MemoryPlaces(ctypes.Structure):
-    """Keys and values of a memory (layers, rows, 2D), and the first row and the number of rows of each sentence."""
+class Sources(ctypes.Structure):
+    """Sentences to be encoded: where the tokens of each begin (B + 1,), all tokens and their places (N,)."""
 
     _fields_ = (
-        ("values", c_void_p),
-        *((name, c_int64) for name in ("rows", "longest")),
-        ("first", c_void_p),
-        ("counts", c_void_p),
+        ("encoder", POINTER(Encoder)),
+        ("scale", c_float),
+        *((name, c_void_p) for name in ("embedding", "positions", "starts", "tokens", "places")),
     )
 
 
@@ -133,14 +140,36 @@ class FoundHypotheses(ctypes.Structure):
 
 LAYOUTS = (
     *(Encoder, EncoderWeights, Decoder, DecoderWeights),
-    *(PastSteps, MemoryPlaces, Words, Rules, FoundHypotheses, ByteTable),
+    *(PastSteps, MemoryPlaces, Sources, Words, Rules, FoundHypotheses, ByteTable),
 )
 """The structures whose sizes layouts.c tells, in that order."""
 
 
 @dataclass(frozen=True)
+class NativeMemory:
+    """B sentences that are encoded."""
+
+    values: Tensor  # (L, M, 2D) keys and values
+    first: Tensor  # (B,)
+    counts: Tensor  # (B,)
+
+
+@dataclass(frozen=True)
+class NativeSource:
+    """B sentences of N tokens that the search itself encodes."""
+
+    encoder: Encoder
+    embedding: Tensor  # (V, D)
+    scale: float
+    positions: Tensor  # (longest, D)
+    starts: Tensor  # (B + 1,)
+    tokens: Tensor  # (N,)
+    places: Tensor  # (N,)
+
+
+@dataclass(frozen=True)
 class NativeDecoder:
-    """All that a search needs of a model and of a memory with B sentences."""
+    """All that a search needs of a model and of its input."""
 
     decoder: Decoder
     embedding: Tensor  # (V, D)
@@ -149,6 +178,4 @@ class NativeDecoder:
     output: Tensor  # (V, D)
     output_bytes: ByteTable | None  # the same, where products are by bytes
     output_screen: ByteTable | None  # the same, to find the largest logit, if it was kept
-    values: Tensor  # (L, M, 2D) keys and values of the memory
-    first: Tensor  # (B,)
-    counts: Tensor  # (B,)
+    given: NativeMemory | NativeSource

@@ -348,10 +348,12 @@ class Transformer(nn.Module):
             x = output.x
         return Step(self.decoder_norm(x).squeeze(1), tuple(states), decoder_records(outputs))
 
-    def native(self, memory: Memory) -> NativeDecoder | None:
-        """All that a search in C needs, where there is one for this model."""
-        whole = isinstance(self.output.projection, nn.Identity) and self.target_embedding.table.size(1) == self.width
-        return native_decoder(self, memory) if whole and self.steps_rows(memory) else None
+    def native(self, given: Memory | Source) -> NativeDecoder | None:
+        """All that a search in C needs from a memory or from a source, where there is one for this model."""
+        widths = {self.source_embedding.table.size(1), self.target_embedding.table.size(1)}
+        whole = self.plain and isinstance(self.output.projection, nn.Identity) and widths == {self.width}
+        x = given.states if isinstance(given, Memory) else self.source_embedding.table
+        return native_decoder(self, given) if whole and for_inference(x) and packs(x, given.mask.size(1)) else None
 
     def settle(self) -> None:
         """Make once what every search in C needs, as the weights will hardly change any more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from saccade.interface import Memory, OfMemory, Shared
+from saccade.interface import Memory, OfMemory, Shared, Source
 from saccade.kernels import for_inference, kernel
 from saccade.kernels.byte_table import ByteTable
 from saccade.kernels.transformer import (
@@ -23,11 +24,14 @@ from saccade.kernels.transformer import (
     Encoder,
     MemoryPlaces,
     NativeDecoder,
+    NativeMemory,
+    NativeSource,
     Norm,
     OtherForms,
     PastSteps,
     Shape,
 )
+from saccade.layers.embedding import Embedding
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.in_bytes import SCREEN, InBytes, bytes_beside, keep_screen, version_of
 from saccade.layers.packed import Packed, Rows, norm_rows, row_product
@@ -66,7 +70,7 @@ class SteppedRows(NamedTuple):
 
 def encode_rows(model: Transformer, x: Tensor, places: Packed) -> Tensor:
     """Embeddings (B, S, D) to the memory's states."""
-    whole = encoder_of(model) if for_inference(x) else None
+    whole = encoder_of(model, settled(model)) if for_inference(x) else None
     if whole is not None and (whole.by_bytes or len(places.rows) <= FEW_PLACES):
         return places.unpack(encode_few(whole, places.pack(x), places.starts))
     layers = model.encoder_layers()
@@ -84,7 +88,7 @@ def encode_few(whole: Encoder, x: Tensor, starts: Tensor) -> Tensor:
     """The same of a few rows (N, D), which are written over; `starts` (B + 1,) are the first rows of the sentences."""
     out = torch.empty_like(x)
     kernel(
-        *("encode_few", ctypes.byref(whole), len(x), len(starts) - 1),
+        *("encode_few", ctypes.byref(whole), len(starts) - 1),
         *(starts.data_ptr(), x.data_ptr(), out.data_ptr()),
     )
     return out
@@ -109,7 +113,8 @@ def decode_rows(model: Transformer, x: Tensor, places: Packed, memory: Memory) -
 
 def start_rows(model: Transformer, memory: Memory) -> RowState:
     """An empty past, and keys and values of the memory."""
-    return RowState(no_past(len(memory.mask)), OfMemory(memory_rows(model, memory)), Shared(decoder_of(model)))
+    whole = decoder_of(model, settled(model))
+    return RowState(no_past(len(memory.mask)), OfMemory(memory_rows(model, memory)), Shared(whole))
 
 
 def memory_rows(model: Transformer, memory: Memory) -> MemoryRows:
@@ -146,13 +151,11 @@ def step_few(whole: Decoder, x: Tensor, state: RowState, mask: Tensor) -> Tensor
     past, memory = state.past, state.memory.value
     steps = torch.tensor([[step.data_ptr(), step.stride(0)] for step in past.steps.value]).t().contiguous()  # (2, t)
     x, out = x.clone(), torch.empty_like(x)
-    places = *(tensor.data_ptr() for tensor in (*steps, past.origin)), 0, len(x) // max(1, len(mask))
-    group, rows = PastSteps(len(x), past.place, past.place, 3 * x.size(1), *places), memory.rows.value
-    kernel(
-        *("decoder_step", ctypes.byref(whole), ctypes.byref(group)),
-        MemoryPlaces(rows.data_ptr(), rows.size(1), mask.size(1), memory.first.data_ptr(), memory.counts.data_ptr()),
-        *(x.data_ptr(), out.data_ptr()),
-    )
+    rows, beam = memory.rows.value, len(x) // max(1, len(mask))
+    looks = MemoryPlaces(rows.data_ptr(), rows.size(1), memory.first.data_ptr(), memory.counts.data_ptr())
+    places = *(tensor.data_ptr() for tensor in (*steps, past.origin)), ctypes.pointer(looks), 0, beam
+    group = PastSteps(len(x), past.place, past.place, 3 * x.size(1), *places)
+    kernel("decoder_step", ctypes.byref(whole), ctypes.byref(group), x.data_ptr(), out.data_ptr())
     return out
 
 
@@ -192,15 +195,13 @@ def settled(model: Transformer) -> Settled | None:
     return found if found is not None and found.holds() else None
 
 
-def encoder_of(model: Transformer) -> Encoder | None:
-    """Where the weights of the encoder are, for a kernel that does all of it."""
-    kept = settled(model)
+def encoder_of(model: Transformer, kept: Settled | None) -> Encoder | None:
+    """Where the weights of the encoder are, for kernels that do all of it."""
     return make_encoder(model) if kept is None else kept.encoder
 
 
-def decoder_of(model: Transformer) -> Decoder | None:
-    """Where the weights of the decoder are, for kernels that do all of it."""
-    kept = settled(model)
+def decoder_of(model: Transformer, kept: Settled | None) -> Decoder | None:
+    """The same of the decoder."""
     return make_decoder(model) if kept is None else kept.decoder
 
 
@@ -216,7 +217,7 @@ def make_decoder(model: Transformer) -> Decoder | None:
     """The same, put together now."""
     layers = model.decoder_layers()
     weights = [(*own_weights(layer), *cross_weights(layer), *fed_weights(layer)) for layer in layers]
-    matrices = [(*matrices_of(layer), layer.cross.query.weight, layer.cross.output.weight) for layer in layers]
+    matrices = [(*matrices_of(layer), *cross_matrices(layer)) for layer in layers]
     return whole_stack(Decoder, layers, weights, matrices, decoder_residuals(layers), model.decoder_norm)
 
 
@@ -274,26 +275,49 @@ def shapes(tensors: tuple[Tensor, ...]) -> tuple[torch.Size, ...]:
     return tuple(tensor.shape for tensor in tensors)
 
 
-def native_decoder(model: Transformer, memory: Memory) -> NativeDecoder | None:
-    """The decoder and a memory for a search that is all in C; None without a decoder for that."""
-    embedding, whole = model.target_embedding, decoder_of(model)
-    if whole is None or not readable((embedding.table, model.output.table)):
+def native_decoder(model: Transformer, given: Memory | Source) -> NativeDecoder | None:
+    """The decoder, and a memory or a source, for a search that is all in C; None without stacks for that."""
+    embedding, table, kept = model.target_embedding, model.output.table, settled(model)
+    whole = decoder_of(model, kept)
+    if whole is None or not readable((embedding.table, table)):
         return None
-    rows = memory_rows(model, memory)
-    width, table = embedding.table.size(1), model.output.table
+    if isinstance(given, Memory):
+        rows = memory_rows(model, given)
+        places: NativeMemory | NativeSource | None = NativeMemory(rows.rows.value, rows.first, rows.counts)
+    else:
+        places = native_source(model, given, kept)
+    if places is None:
+        return None
     own, screen = bytes_beside(table), bytes_beside(table, SCREEN)
     return NativeDecoder(
         whole,
         embedding.table,
         embedding.scale,
-        lambda places: embedding.positions(memory.states.new_zeros(1, places, width), 0)[0],
+        partial(first_positions, embedding),
         table,
         None if own is None else own.structure,
         None if screen is None else screen.structure,
-        rows.rows.value,
-        rows.first,
-        rows.counts,
+        places,
     )
+
+
+def native_source(model: Transformer, source: Source, kept: Settled | None) -> NativeSource | None:
+    """What is needed to encode a source; None without an encoder for that."""
+    embedding, whole, values = model.source_embedding, encoder_of(model, kept), source.values
+    if whole is None or not readable((embedding.table,)) or not isinstance(values, Tensor):
+        return None
+    packed = Packed.of(source.mask)
+    tokens = values.flatten().index_select(0, packed.rows)
+    if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(embedding.table):
+        raise IndexError(f"a token that is none of the {len(embedding.table)} of the source")
+    positions = first_positions(embedding, values.size(1))
+    places = packed.rows % max(1, values.size(1))
+    return NativeSource(whole, embedding.table, embedding.scale, positions, packed.starts, tokens, places)
+
+
+def first_positions(embedding: Embedding, places: int) -> Tensor:
+    """The vectors of the first places, (places, D)."""
+    return cast("Tensor", embedding.positions(embedding.table.new_zeros(1, places, embedding.table.size(1)), 0))[0]
 
 
 def own_weights(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:
@@ -309,10 +333,16 @@ def matrices_of(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:
 
 
 def cross_weights(layer: DecoderLayer) -> tuple[Tensor, ...]:
-    """Those of its attention to the memory, but for what makes the keys and values."""
+    """Those of its attention to the memory, but for the bias of the keys, which changes nothing."""
     cross = layer.cross
     value_bias = cross.key_value.bias[cross.query.out_features :]
-    return cross.query.weight, cross.query.bias, value_bias, cross.output.weight, cross.output.bias
+    keys_values = cross.key_value.weight, value_bias
+    return cross.query.weight, cross.query.bias, *keys_values, cross.output.weight, cross.output.bias
+
+
+def cross_matrices(layer: DecoderLayer) -> tuple[Tensor, ...]:
+    """Those of its attention to the memory that may be in bytes."""
+    return layer.cross.query.weight, layer.cross.output.weight, layer.cross.key_value.weight
 
 
 def fed_weights(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:
