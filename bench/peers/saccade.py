@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import itertools
 import time
@@ -98,11 +99,11 @@ def load(job: dict[str, Any]) -> Any:
     keep_memory()  # as the command does
     chosen = {"engine": job["engine"], "precision": job["precision"]}
     missing = chosen.keys() - inspect.signature(saccade.load).parameters.keys()
-    if not missing:
-        return saccade.load(job["model"], "cpu", **chosen)
-    if job["engine"] != "torch":
+    if missing and job["engine"] != "torch":
         raise SystemExit(f"error: this Saccade has no engine '{job['engine']}': load takes no {min(missing)}")
-    return saccade.load(job["model"], "cpu")
+    found = saccade.load(job["model"], "cpu", **({} if missing else chosen))
+    gc.freeze()  # as it does too
+    return found
 
 
 def limits_of(job: dict[str, Any]) -> dict[str, int]:

@@ -20,12 +20,11 @@ static void pack(int threads, const byte_table *s)
                 s->scales[out] = 0.0f;
                 s->biases[out] = -INFINITY;
                 if (out < s->outs) {
-                    float own_norm, own_error;
-                    s->scales[out] =
-                        to_bytes(s->ins, s->weight + out * s->ins, 127.0f, row, &own_norm, &own_error);
+                    byte_row own = to_bytes(s->ins, s->weight + out * s->ins, 127.0f, 1, row);
+                    s->scales[out] = own.scale;
                     s->biases[out] = s->bias ? s->bias[out] : 0.0f;
-                    norm = own_norm <= norm ? norm : own_norm;
-                    error = own_error <= error ? error : own_error;
+                    norm = own.norm <= norm ? norm : own.norm;
+                    error = own.error <= error ? error : own.error;
                     if (!(error < INFINITY)) error = INFINITY; /* no bound: look at all of them */
                 }
                 for (int64_t at = 0; at < depth; at++) {
@@ -45,17 +44,22 @@ static void pack(int threads, const byte_table *s)
 void multiply_bytes(int64_t rows, const float *x, const byte_table *s, float *out)
 {
     int64_t panels = panels_of(s->outs);
-    byte_rows own = rows_to_bytes(s, rows, x);
+    byte_rows own = rows_to_bytes(s, rows, x, 0);
     for (int64_t panel = 0; panel < panels; panel += PANELS)
         for (int64_t r = 0; r < rows; r += SOME_ROWS) {
             lanes found[SOME_ROWS][PANELS];
             find_sums(s, &own, r, panel, found);
-            for (int p = 0; p < PANELS && (panel + p) * LANES < s->outs; p++) {
-                int64_t at = (panel + p) * LANES;
-                lanes scales = load(s->scales + at);
-                for (int i = 0; i < SOME_ROWS && r + i < rows; i++)
-                    store_within(out + (r + i) * s->outs + at, found[i][p] * (scales * own.rows[r + i].scale),
-                                 within(at, s->outs));
+            int64_t at = panel * LANES;
+            int whole = at + PANELS * LANES <= s->outs && r + SOME_ROWS <= rows;
+            for (int i = 0; i < (whole ? SOME_ROWS : rows - r < SOME_ROWS ? rows - r : SOME_ROWS); i++) {
+                float *to = out + (r + i) * s->outs + at, scale = own.rows[r + i].scale;
+                for (int p = 0; p < PANELS; p++) {
+                    lanes value = found[i][p] * (load(s->scales + at + p * LANES) * scale);
+                    if (whole)
+                        store(to + p * LANES, value);
+                    else
+                        store_some(to + p * LANES, value, within(at + p * LANES, s->outs));
+                }
             }
         }
     end_rows(&own);

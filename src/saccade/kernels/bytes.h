@@ -14,8 +14,6 @@
 #if defined(__AVX512BW__) || defined(__AVX2__)
 #define HAS_BYTES 1
 
-#include <immintrin.h>
-
 #define DEPTH 4        /* entries of a row side by side in a lane: what one instruction multiplies and adds up */
 #define MIDDLE 128     /* is added to the bytes of the weight, which have no sign then */
 
@@ -46,44 +44,69 @@ typedef __m256i bytes;
 INLINE int64_t panels_of(int64_t outs) { return rounded((outs + LANES - 1) / LANES, PANELS); }
 INLINE int64_t depth_of(int64_t ins) { return (ins + DEPTH - 1) / DEPTH; }
 
-INLINE lanes size_of(lanes values) { return larger(values, -values); }
+typedef uint8_t byte_lanes __attribute__((vector_size(LANES)));
 
-typedef int8_t byte_lanes __attribute__((vector_size(LANES)));
+/* A row in bytes, t p + f. */
+typedef struct {
+    float scale;       /* t */
+    float norm, error; /* |t p|, |f|, if somebody asked for them */
+    int32_t shift;     /* takes away what MIDDLE adds to every sum with it */
+} byte_row;
 
-/* Bytes of a row with a scale so that the largest becomes `top`, and the lengths of what they stand for and leave. A row that
- * is as good as 0 becomes 0; one with what is no number has no number for its scale and its error, and so has the error of
- * one whose squares are too large. */
-INLINE float to_bytes(int64_t width, const float *row, float top, int8_t *made, float *norm, float *error)
+/* The size of the largest entry. The numbers that stand for sizes rise with them, those of what is no number beyond all, so
+ * that one such entry makes it none. */
+INLINE float largest_size(int64_t width, const float *row)
 {
-    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    lanes most = {0}, none = {0}, kept = {0}, left = {0};
-    for (int64_t at = 0; at < width; at += LANES) {
-        lanes own = load_within(row + at, within(at, width));
-        most = larger(size_of(own), most);
-        none += own - own; /* 0, unless it is no number */
-    }
-    float largest = largest_of(most), smallest = 1e-36f; /* one over which is a number */
-    float scale = (largest > smallest ? largest : 0.0f) / top, inverse = largest > smallest ? top / largest : 0.0f;
-    scale += sum_of(none);
-    for (int64_t at = 0; at < width; at += LANES) {
-        int some = within(at, width);
-        lanes own = load_within(row + at, some), value = own * inverse + shift - shift, rest = own - value * scale;
-        int_lanes whole = __builtin_convertvector(chosen(size_of(value) <= top, value, all(0.0f)), int_lanes);
-        byte_lanes narrow = __builtin_convertvector(whole, byte_lanes);
-        memcpy(made + at, &narrow, (size_t)some);
-        kept += value * value;
-        left += rest * rest;
-    }
-    *norm = scale * sqrtf(sum_of(kept));
-    *error = sqrtf(sum_of(left));
-    return scale;
+    int_lanes most = {0};
+    for (int64_t at = 0; at < width; at += LANES)
+        most = larger_whole((int_lanes)load_within(row + at, within(at, width)) & INT32_MAX, most);
+    for (int apart = LANES / 2; apart; apart /= 2) most = larger_whole(most, (int_lanes)exchanged((lanes)most, apart));
+    return ((lanes)most)[0];
 }
 
-/* A row of the input in bytes. */
-typedef struct {
-    float scale, norm, error; /* t; |x| at most; |f| */
-    int32_t shift;            /* takes away what MIDDLE adds to every sum */
-} byte_row;
+/* Some entries of a row to bytes; adds up the bytes, and the squares of what they stand for and of what they leave. */
+INLINE void some_to_bytes(lanes own, int some, const int bounded, float inverse, float scale, uint8_t *made,
+                          word_lanes *sum, lanes *kept, lanes *left)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, which is in the last bits then */
+    lanes shifted = own * inverse + shift;
+    word_lanes whole = (word_lanes)shifted - (word_lanes)all(shift);
+    byte_lanes narrow = __builtin_convertvector(whole, byte_lanes);
+    if (some == LANES)
+        memcpy(made, &narrow, LANES);
+    else
+        memcpy(made, &narrow, (size_t)some);
+    *sum += whole;
+    if (!bounded) return;
+    lanes value = shifted - shift, rest = own - value * scale;
+    *kept += value * value;
+    *left += rest * rest;
+}
+
+/* Bytes of a row with a scale so that the largest becomes `top`. A row that is as good as 0 becomes 0; one with what is no
+ * number has no number for its scale and its error, and so has the error of one whose squares are too large. */
+INLINE byte_row to_bytes(int64_t width, const float *row, float top, const int bounded, int8_t *made)
+{
+    float largest = largest_size(width, row), smallest = 1e-36f; /* one over which is a number */
+    float scale = (largest > smallest ? largest : 0.0f) / top, inverse = largest > smallest ? top / largest : 0.0f;
+    scale += largest - largest; /* 0, unless it is no number */
+    word_lanes sum = {0};
+    lanes kept = {0}, left = {0};
+    int64_t at = 0;
+    for (; at + LANES <= width; at += LANES)
+        some_to_bytes(load(row + at), LANES, bounded, inverse, scale, (uint8_t *)made + at, &sum, &kept, &left);
+    if (at < width)
+        some_to_bytes(load_some(row + at, within(at, width)), within(at, width), bounded, inverse, scale,
+                      (uint8_t *)made + at, &sum, &kept, &left);
+    uint32_t total = 0;
+    for (int lane = 0; lane < LANES; lane++) total += sum[lane];
+    byte_row found = {.scale = scale, .shift = (int32_t)(0u - MIDDLE * total)};
+    if (bounded) {
+        found.norm = scale * sqrtf(sum_of(kept));
+        found.error = sqrtf(sum_of(left));
+    }
+    return found;
+}
 
 INLINE int32_t four_of(const int8_t *from)
 {
@@ -138,21 +161,16 @@ typedef struct {
 } byte_rows;
 
 /* x (rows, ins). Without sums of four products at once, two of them must fit into 16 bits, and so the bytes are smaller. */
-INLINE byte_rows rows_to_bytes(const byte_table *s, int64_t rows, const float *x)
+INLINE byte_rows rows_to_bytes(const byte_table *s, int64_t rows, const float *x, const int bounded)
 {
     int64_t depth = depth_of(s->ins);
     byte_rows own = {.real = rows, .count = rounded(rows, SOME_ROWS), .by_fours = HAS_FOURS()};
     own.rows = calloc((size_t)own.count + 1, sizeof(*own.rows));
     own.bytes = calloc((size_t)(own.count * depth * DEPTH) + 1, 1);
     if (!own.rows || !own.bytes) abort();
-    for (int64_t r = 0; r < own.real; r++) {
-        byte_row *row = own.rows + r;
-        int8_t *made = own.bytes + r * depth * DEPTH;
-        float kept;
-        row->scale = to_bytes(s->ins, x + r * s->ins, own.by_fours ? 127.0f : 63.0f, made, &kept, &row->error);
-        row->norm = kept + row->error;
-        for (int64_t i = 0; i < s->ins; i++) row->shift -= MIDDLE * made[i];
-    }
+    for (int64_t r = 0; r < own.real; r++)
+        own.rows[r] = to_bytes(s->ins, x + r * s->ins, own.by_fours ? 127.0f : 63.0f, bounded,
+                               own.bytes + r * depth * DEPTH);
     return own;
 }
 

@@ -15,6 +15,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -47,7 +50,25 @@ INLINE lanes chosen(int_lanes mask, lanes yes, lanes no)
 {
     return (lanes)(((int_lanes)yes & mask) | ((int_lanes)no & ~mask));
 }
-INLINE lanes larger(lanes a, lanes b) { return chosen(a > b, a, b); }
+/* a where a > b, else b: also where one of them is no number. */
+INLINE lanes larger(lanes a, lanes b)
+{
+#if defined(__AVX512F__)
+    return (lanes)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__)
+    return (lanes)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return chosen(a > b, a, b);
+#endif
+}
+INLINE int_lanes larger_whole(int_lanes a, int_lanes b)
+{
+#if defined(__AVX512F__)
+    return (int_lanes)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#else
+    return (a & (a > b)) | (b & ~(a > b));
+#endif
+}
 
 INLINE lanes load_some(const float *from, int count)
 {

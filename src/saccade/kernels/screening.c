@@ -71,8 +71,9 @@ static void keep_of(const byte_table *s, int64_t panel, lanes roughly, float bou
 INLINE void look_at(const byte_table *s, int exactly, int64_t panel, const byte_row *x, lanes sums, int64_t nevers,
                     const int64_t *never, looked_at *row)
 {
-    float bound = CERTAIN * (s->errors[panel] * x->norm + s->norms[panel] * x->error);
-    if (!exactly && bound < INFINITY) bound = 0.0f;
+    float bound = 0.0f;
+    if (exactly || !(s->errors[panel] + x->error < INFINITY))
+        bound = CERTAIN * (s->errors[panel] * (x->norm + x->error) + s->norms[panel] * x->error);
     lanes roughly = sums * (load(s->scales + panel * LANES) * x->scale) + load(s->biases + panel * LANES);
     if (REACHES(roughly, row->least - bound)) keep_of(s, panel, roughly, bound, nevers, never, row);
 }
@@ -123,7 +124,7 @@ void screen_best(int threads, int64_t rows, const float *x, const byte_table *s,
     {
         int64_t first, last;
         own_groups(rows, &first, &last);
-        byte_rows own = rows_to_bytes(s, last > first ? last - first : 0, x + first * s->ins);
+        byte_rows own = rows_to_bytes(s, last > first ? last - first : 0, x + first * s->ins, 1);
         looked_at *looked = calloc((size_t)own.count + 1, sizeof(*looked));
         if (!looked) abort();
         for (int64_t r = 0; r < own.count; r++) looked[r].least = r < own.real ? -INFINITY : INFINITY;
