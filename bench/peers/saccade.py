@@ -102,6 +102,7 @@ def load(job: dict[str, Any]) -> Any:
     if missing and job["engine"] != "torch":
         raise SystemExit(f"error: this Saccade has no engine '{job['engine']}': load takes no {min(missing)}")
     found = saccade.load(job["model"], "cpu", **({} if missing else chosen))
+    gc.collect()
     gc.freeze()  # as it does too
     return found
 

@@ -38,8 +38,9 @@ def as_they_end(
 ) -> Generator[tuple[int, Result], None, None]:
     """The same as the items end, each with its place: the caller can go on with one while others are worked on.
 
-    A fault is raised as soon as it happens, but for the items that have begun: those are finished first, and no other
-    is begun. So it is with Ctrl-C, and if the caller wants no more. Callers in several threads take turns.
+    A fault is raised when the caller asks for the next one; those that have begun are finished first, and no other is
+    begun then. So it is with Ctrl-C, and if the caller wants no more. Callers in several threads take turns: whoever
+    begins must go on to the end, or close it, in the same thread and before it begins another.
     """
     workers = min(workers, len(items))
     if workers < 2:
@@ -53,8 +54,8 @@ def as_they_end(
             with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(each,)) as pool:
                 places = {pool.submit(work, item): place for place, item in enumerate(items)}
                 try:
-                    for future in as_completed(places):
-                        yield places[future], future.result()
+                    for future in as_completed(tuple(places)):
+                        yield places.pop(future), future.result()
                 finally:
                     pool.shutdown(wait=False, cancel_futures=True)  # leaving the block waits for those that run
         finally:

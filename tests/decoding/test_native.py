@@ -224,8 +224,23 @@ def test_sources_with_holes_and_without_anything():
     source = Source(torch.randint(4, 9, (3, 6), generator=torch.Generator().manual_seed(1)), mask)
     found = search_source(model, source, config, SYMBOLS)
     with torch.inference_mode():
+        assert model.native(source) is not None
         assert_same(found, search(model, model.encode(source), config, SYMBOLS))
     assert search_source(model, Source(source.values[:0], mask[:0]), config, SYMBOLS) == []
+
+
+def test_ids_of_32_bits_are_read_as_they_are():
+    model, config, source = sharp_model({"norm": "pre"}), DecodingConfig(beam=2, max_length=6), source_of(sentences(9))
+    narrow = Source(source.values.int(), source.mask)
+    assert search_source(model, narrow, config, SYMBOLS) == search_source(model, source, config, SYMBOLS)
+
+
+@torch.inference_mode()
+def test_embeddings_that_drop_units_are_left_to_the_layers():
+    model, source = sharp_model({"dropout": 0.5}), source_of(sentences(9))
+    assert model.native(source) is not None
+    model.source_embedding.train()
+    assert model.native(source) is None
 
 
 @pytest.mark.parametrize("token", [-1, 23])

@@ -12,6 +12,7 @@ from saccade.data.config import DataConfig
 from saccade.data.files import Pair
 from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
+from saccade.decoding.search import search_source
 from saccade.errors import SaccadeError
 from saccade.inference import translator as module
 from saccade.inference.translator import Translator
@@ -49,17 +50,18 @@ def test_batches_side_by_side_give_what_one_after_another_give(translator, monke
     monkeypatch.setattr("saccade.inference.engine.LEAST_SHARE", 7)
     torch.set_num_threads(2)
     both = threading.Barrier(2, timeout=60)  # passed only by two threads at once
-    encode, rows = translator.model.encode, []
+    rows = []
 
-    def noted(source, **options):
+    def noted(model, source, *given, **options):
         rows.append(source.mask.shape)
         if len(rows) <= 2:
             both.wait()
-        return encode(source, **options)
+        return search_source(model, source, *given, **options)
 
-    monkeypatch.setattr(translator.model, "encode", noted)
+    monkeypatch.setattr("saccade.inference.engine.search_source", noted)
     settings = translator.settings({"batch_tokens": 14, **changes})
     assert [line.text for line in translator.translate_window(TEXTS, settings)] == expected
+    assert len(rows) > 2
     assert all(sentences == 1 or sentences * (length - 1) <= 7 for sentences, length in rows)
     assert torch.get_num_threads() == 2
 

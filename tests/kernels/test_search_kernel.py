@@ -8,7 +8,7 @@ import torch
 from laws.subjects import build_model
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE
-from saccade.decoding.search import search
+from saccade.decoding.search import search, search_source
 from saccade.interface import Source, VocabularySizes
 from saccade.kernels import without_kernels
 from saccade.symbols import Symbols
@@ -23,24 +23,36 @@ SHAPES = [
 ]
 
 
-def memory_of(model, count):
+def source_of(count):
     values = torch.randint(4, 150, (count, 7), generator=torch.Generator().manual_seed(0))
     lengths = torch.arange(count) % 7 + 1
-    return model.encode(Source(values, torch.arange(7) < lengths[:, None]))
+    return Source(values, torch.arange(7) < lengths[:, None])
+
+
+def memory_of(model, count):
+    return model.encode(source_of(count))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("beam", "min_length", "max_length"), [(1, 0, 9), (4, 0, 9), (1, 33, 40), (3, 33, 36)])
+@pytest.mark.parametrize("given", ["memory", "source"])
 @torch.no_grad()
-def test_what_it_finds(beam, min_length, max_length, shape, threads):
+def test_what_it_finds(given, beam, min_length, max_length, shape, threads):
     model = build_model(("transformer", {**shape, "norm": "pre"}), SIZES).eval()
     model.output.table.mul_(4.0)
     config = DecodingConfig(beam=beam, nbest=beam, min_length=min_length, max_length=max_length)
-    memory, before = memory_of(model, 2 if threads == 3 else 40), torch.get_num_threads()
+    count, before = 2 if threads == 3 else 40, torch.get_num_threads()
+    source = source_of(count)
+    with without_kernels():
+        memory = model.encode(source)
     torch.set_num_threads(threads)
     try:
-        found = search(model, memory, config, SYMBOLS)
+        if given == "memory":
+            found = search(model, memory, config, SYMBOLS)
+        else:
+            assert model.native(source) is not None
+            found = search_source(model, source, config, SYMBOLS)
     finally:
         torch.set_num_threads(before)
     with without_kernels():
@@ -61,6 +73,22 @@ def test_what_is_no_number_ends_its_own_sentence(beam):
         assert search(model, memory, config, SYMBOLS)[5] == [IMPOSSIBLE]
     for scores in (True, False):
         found = search(model, memory, config, SYMBOLS, scores=scores)
+        assert found[5] == [IMPOSSIBLE]
+        assert [some[0].tokens for some in found[:5]] == [some[0].tokens for some in expected[:5]]
+        assert [some[0].tokens for some in found[6:]] == [some[0].tokens for some in expected[6:]]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@torch.no_grad()
+def test_a_token_that_is_no_number_ends_its_own_sentence(beam):
+    model = build_model(("transformer", {**SHAPES[1], "norm": "pre", "embeddings": "separate"}), SIZES).eval()
+    source, config = source_of(40), DecodingConfig(beam=beam, max_length=6)
+    source.values[source.values == 149] = 148
+    expected = search_source(model, source, config, SYMBOLS)
+    source.values[5, 0] = 149
+    model.source_embedding.table[149] = torch.nan
+    for scores in (True, False):
+        found = search_source(model, source, config, SYMBOLS, scores=scores)
         assert found[5] == [IMPOSSIBLE]
         assert [some[0].tokens for some in found[:5]] == [some[0].tokens for some in expected[:5]]
         assert [some[0].tokens for some in found[6:]] == [some[0].tokens for some in expected[6:]]

@@ -60,6 +60,7 @@ class System:
             mean=self.mean,
             weights=self.weights,
         )
+        gc.collect()
         gc.freeze()  # what is there now stays: to look through all of it for garbage takes 80 ms each time
         return found
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
@@ -102,7 +103,8 @@ class CTranslate2Engine:
                 for row, hypotheses in found.items():
                     yield row, self.rank(hypotheses, settings, divisors)
             if again:
-                yield from ((again[row], found) for row, found in self.fallback.begin(work.part(again))())
+                with closing(self.fallback.begin(work.part(again))()) as others:
+                    yield from ((again[row], found) for row, found in others)
 
         return finish
 

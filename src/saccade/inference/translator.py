@@ -243,7 +243,7 @@ class Translator:
     ) -> dict[int, tuple[Candidate, ...]]:
         """The rows with an unknown word in an output, with a source word or a lexicon's entry in its place."""
         unknown = self.symbols.unknown
-        cases = [(row, rank) for row, some in outputs.items() for rank in range(len(some))]
+        cases = [(row, rank) for row, some in sorted(outputs.items()) for rank in range(len(some))]
         cases = [(row, rank) for row, rank in cases if unknown in outputs[row][rank].tokens]
         changed = {row: list(outputs[row]) for row, _ in cases}
         target = self.tokenizers.target

@@ -27,7 +27,7 @@ from saccade.data.files import Pair
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
-from saccade.decoding.search import search
+from saccade.decoding.search import search_source
 from saccade.errors import SaccadeError
 from saccade.inference.batching import Reading, longest
 from saccade.inference.loading import translator_from
@@ -134,7 +134,9 @@ def alone_and_in_a_batch(translator: Translator, examples: Sequence[Example]) ->
         batch = forced(translator, [examples[row] for row in rows])
         memory = model.encode(batch.source)
         together = model.decode(batch.prefix, memory).outputs
-        written = {each.name: search(model, memory, each.config, translator.symbols) for each in (greedy, beam)}
+        written = {
+            each.name: search_source(model, batch.source, each.config, translator.symbols) for each in (greedy, beam)
+        }
         padding += int((~batch.source.mask).sum() + (~batch.mask).sum())
         room += batch.source.mask.numel() + batch.mask.numel()
         for place, row in enumerate(rows):
@@ -143,7 +145,7 @@ def alone_and_in_a_batch(translator: Translator, examples: Sequence[Example]) ->
             alone = model.decode(single.prefix, own).outputs[0]  # (T, D)
             largest = max(largest, largest_difference(model, together[place, : len(alone)], alone))
             for each in (greedy, beam):
-                [[best, *_]] = search(model, own, each.config, translator.symbols)
+                [[best, *_]] = search_source(model, single.source, each.config, translator.symbols)
                 each.compare(best, written[each.name][place][0], model, own, translator.symbols)
     # Both choose what is best for them: two that differ by up to the tolerance each can part at twice the tolerance.
     ties = max(greedy.margins, default=0.0) <= 2 * tolerance
@@ -176,9 +178,10 @@ def scorer_and_search(translator: Translator, examples: Sequence[Example]) -> Eq
         settings(translator, 1, sample=True, nbest=SAMPLES),
     ]
     for rows in mixed_batches(examples):
-        memory = model.encode(forced(translator, [examples[row] for row in rows]).source)
+        source = forced(translator, [examples[row] for row in rows]).source
+        memory = model.encode(source)
         for config in searches:
-            found = search(model, memory, config, symbols, indices=rows)
+            found = search_source(model, source, config, symbols, indices=rows)  # which may encode by itself
             outputs = [(row, each) for row, several in enumerate(found) for each in several]
             outputs = [(row, each) for row, each in outputs if written_symbols(each, symbols)]
             largest = max(largest, reported_difference(model, memory, outputs, symbols)) if outputs else largest

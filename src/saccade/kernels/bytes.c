@@ -50,16 +50,14 @@ void multiply_bytes(int64_t rows, const float *x, const byte_table *s, float *ou
             lanes found[SOME_ROWS][PANELS];
             find_sums(s, &own, r, panel, found);
             int64_t at = panel * LANES;
-            int whole = at + PANELS * LANES <= s->outs && r + SOME_ROWS <= rows;
-            for (int i = 0; i < (whole ? SOME_ROWS : rows - r < SOME_ROWS ? rows - r : SOME_ROWS); i++) {
+            int some = r + SOME_ROWS <= rows ? SOME_ROWS : (int)(rows - r), whole = at + PANELS * LANES <= s->outs;
+            for (int i = 0; i < some; i++) {
                 float *to = out + (r + i) * s->outs + at, scale = own.rows[r + i].scale;
-                for (int p = 0; p < PANELS; p++) {
-                    lanes value = found[i][p] * (load(s->scales + at + p * LANES) * scale);
-                    if (whole)
-                        store(to + p * LANES, value);
-                    else
-                        store_some(to + p * LANES, value, within(at + p * LANES, s->outs));
-                }
+                lanes values[PANELS];
+                for (int p = 0; p < PANELS; p++) values[p] = found[i][p] * (load(s->scales + at + p * LANES) * scale);
+                for (int p = 0; whole && p < PANELS; p++) store(to + p * LANES, values[p]);
+                for (int p = 0; !whole && at + p * LANES < s->outs; p++)
+                    store_within(to + p * LANES, values[p], within(at + p * LANES, s->outs));
             }
         }
     end_rows(&own);

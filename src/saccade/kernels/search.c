@@ -15,7 +15,7 @@
 #define LARGE (16 << 20)  /* bytes of weights that are in no cache anyway: */
 #define TIMES_IF_LARGE 4  /* as many of both then, so that each weight is read for more rows */
 #define MANY_ROWS 12      /* of a step: worth turning the decoder's weights round for */
-#define MANY_PLACES 48    /* of all sources: the same for the encoder's */
+#define MANY_PLACES 48    /* of all sources: the same for what encodes them */
 #define TAKEN_AT_ONCE 8   /* sentences that a thread takes, and encodes together */
 #define STEPS_A_BLOCK 16  /* whose keys and values are beside each other */
 
@@ -29,7 +29,8 @@ typedef struct {
     int64_t sentences, taken, beam;
     int64_t wanted, logits; /* continuations of a hypothesis that are looked at, LOGITS_AT_ONCE */
     hypotheses found;
-    const float *turned_output; /* or NULL */
+    const float *turned_output;  /* or NULL */
+    float *const *turned_memory; /* (layers): what makes the keys and values of the memory, or NULL */
 } task;
 
 /* Sentences that were taken together, and their memory, which is let go with the last of them. */
@@ -84,9 +85,12 @@ static void encode_bunch(int threads, const task *t, int64_t first, int64_t coun
         embed(width, s->embedding, s->tokens[begin + row], s->scale, s->positions, s->places[begin + row],
               x + row * width);
     encode_rows(threads, s->encoder, count, starts, x, out);
+#pragma omp parallel for num_threads(threads) if (rows * width * width >= 8 * ALONE_BELOW) schedule(static)
     for (int64_t l = 0; l < d.layers; l++) {
         const decoder_weights *w = t->decoder->weights + l;
-        linear(rows, width, 2 * width, out, w->key_value, w->other, KEY_VALUE, own->values + l * rows * 2 * width);
+        float *turned[MATRICES] = {[KEY_VALUE] = t->turned_memory ? t->turned_memory[l] : NULL};
+        other_forms other = {w->other.bytes, t->turned_memory ? turned : NULL};
+        linear(rows, width, 2 * width, out, w->key_value, other, KEY_VALUE, own->values + l * rows * 2 * width);
     }
     own->before = first;
     own->memory = (memory){own->values, rows, own->places, own->places + count};
@@ -429,7 +433,6 @@ static decoder_weights *turned_decoder(int threads, const decoder *d)
         float **turned = turned_matrices(threads, d->shape, w->own, w->own_output, w->expand, w->contract);
         turned[CROSS] = turned_round(threads, width, width, w->cross);
         turned[CROSS_OUTPUT] = turned_round(threads, width, width, w->cross_output);
-        turned[KEY_VALUE] = turned_round(threads, width, 2 * width, w->key_value);
         w->other.turned = turned;
     }
     return layers;
@@ -444,6 +447,14 @@ static encoder_weights *turned_encoder(int threads, const encoder *e)
         w->other.turned = turned_matrices(threads, e->shape, w->own, w->own_output, w->expand, w->contract);
     }
     return layers;
+}
+
+static float **turned_keys_values(int threads, const decoder *d)
+{
+    float **turned = room(d->shape.layers, sizeof(*turned));
+    for (int64_t l = 0; l < d->shape.layers; l++)
+        turned[l] = turned_round(threads, d->shape.width, 2 * d->shape.width, d->weights[l].key_value);
+    return turned;
 }
 
 /* The best hypotheses of every sentence, greedy if the beam is 1, from their sources or from a memory. Threads share the
@@ -466,18 +477,19 @@ EXPORT void saccade_search(int threads, const decoder *d, const words *w, const 
     sources from = {0};
     encoder reading = {0};
     encoder_weights *read = NULL;
+    float **turned_memory = NULL;
     if (s) {
-        int few = s->starts[sentences] - s->starts[0] < MANY_PLACES || s->encoder->weights->other.bytes;
-        read = few ? NULL : turned_encoder(threads, s->encoder);
+        int many = s->starts[sentences] - s->starts[0] >= MANY_PLACES;
         reading = *s->encoder;
-        if (read) reading.weights = read;
         from = *s;
         from.encoder = &reading;
+        if (many && !reading.weights->other.bytes) reading.weights = read = turned_encoder(threads, s->encoder);
+        if (many && !d->weights->other.bytes) turned_memory = turned_keys_values(threads, d);
     }
     int64_t taken = share / 4 < TAKEN_AT_ONCE ? share / 4 : TAKEN_AT_ONCE; /* a last share of one thread stays small */
     task t = {.decoder = &own, .words = w, .sources = s ? &from : NULL, .memory = m, .rules = r, .sentences = sentences,
               .taken = taken ? taken : 1, .beam = beam, .wanted = wanted, .logits = times * LOGITS_AT_ONCE,
-              .found = found, .turned_output = output};
+              .found = found, .turned_output = output, .turned_memory = turned_memory};
     if (sentences < threads)
         search_some(threads, &t, together, &next);
     else
@@ -485,6 +497,8 @@ EXPORT void saccade_search(int threads, const decoder *d, const words *w, const 
         search_some(1, &t, together, &next);
     for (int64_t l = 0; turned && l < d->shape.layers; l++) free_matrices(turned[l].other.turned);
     for (int64_t l = 0; read && l < s->encoder->shape.layers; l++) free_matrices(read[l].other.turned);
+    for (int64_t l = 0; turned_memory && l < d->shape.layers; l++) free(turned_memory[l]);
+    free(turned_memory);
     free(turned);
     free(read);
     free(output);

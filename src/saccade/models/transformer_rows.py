@@ -304,10 +304,11 @@ def native_decoder(model: Transformer, given: Memory | Source) -> NativeDecoder 
 def native_source(model: Transformer, source: Source, kept: Settled | None) -> NativeSource | None:
     """What is needed to encode a source; None without an encoder for that."""
     embedding, whole, values = model.source_embedding, encoder_of(model, kept), source.values
-    if whole is None or not readable((embedding.table,)) or not isinstance(values, Tensor):
+    drops = embedding.training and embedding.probability > 0
+    if whole is None or drops or not readable((embedding.table,)) or not isinstance(values, Tensor):
         return None
     packed = Packed.of(source.mask)
-    tokens = values.flatten().index_select(0, packed.rows)
+    tokens = values.flatten().index_select(0, packed.rows).long()
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(embedding.table):
         raise IndexError(f"a token that is none of the {len(embedding.table)} of the source")
     positions = first_positions(embedding, values.size(1))

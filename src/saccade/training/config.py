@@ -126,6 +126,8 @@ class TrainingConfig(Config):
     """Where to compute."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """bf16 on GPUs that have it, else float32."""
+    compile: bool = False
+    """Compile the layers with torch.compile: for GPUs, where it saves launches; on the CPU it gains nothing."""
     threads: int | None = Field(None, ge=1)
     """Threads of the CPU; by default all cores. Bitwise equal runs need equal threads."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from saccade.allocator import keep_memory
 from saccade.errors import SaccadeError
@@ -38,7 +39,18 @@ def autocast_for(device: torch.device, precision: str) -> Autocast:
     return partial(torch.autocast, device.type, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext
 
 
-def disk_needed(model: torch.nn.Module, training: TrainingConfig) -> int:
+def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
+    """Compile each layer of every stack, for batches of any shape; how many there are.
+
+    Layers of a stack are alike, so that what is compiled for one serves all, and a model keeps its names and weights.
+    """
+    layers = [layer for stack in model.modules() if isinstance(stack, nn.ModuleList) for layer in stack]
+    for layer in layers:
+        layer.compile(backend=backend, dynamic=True)
+    return len(layers)
+
+
+def disk_needed(model: nn.Module, training: TrainingConfig) -> int:
     """The bytes that a run will keep: a checkpoint is the weights and two moments of each, a model the weights."""
     weights = sum(int(weight.nbytes) for weight in model.state_dict().values())
     return weights * (3 * (training.keep_checkpoints + 1) + 2 + (training.average_last > 1))

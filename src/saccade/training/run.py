@@ -36,7 +36,14 @@ from saccade.training.interruption import SIGNALS, Interruption
 from saccade.training.limits import limit_reached, planned_updates, share_done, work_of
 from saccade.training.lock import run_lock
 from saccade.training.loop import NotFiniteError
-from saccade.training.machine import autocast_for, check_disk, choose_precision, disk_needed, prepare_machine
+from saccade.training.machine import (
+    autocast_for,
+    check_disk,
+    choose_precision,
+    compile_layers,
+    disk_needed,
+    prepare_machine,
+)
 from saccade.training.objectives.factory import make_objective, objective_at, sums_of_objective
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizer import expect_optimizer
@@ -258,6 +265,8 @@ class Run:
         )
         if self.group.rank == 0 and self.data.valid is not None:
             note_sources(self.directory.path, self.data.valid)
+        if self.training.compile:  # after all that counts operations: it would not see those of a compiled layer
+            self.tracker.say(f"compiled: {compile_layers(self.model)} layers, each at its first batch")
         if self.resumed:
             self.restore()
 
