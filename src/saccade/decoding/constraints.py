@@ -74,7 +74,7 @@ def constraints_of(
     longest: int | None = None,
     indices: Sequence[int] | None = None,
 ) -> Constraints:
-    """The constraints of every row of a memory's mask (B, S), or an error that says which prefix cannot be.
+    """The constraints of every row of a mask (B, S), or an error that says which prefix cannot be.
 
     `longest` is the most that the model can decode; `indices` are the rows' places in the user's input.
     """

@@ -1,4 +1,4 @@
-"""The one entry to every search: a memory in, hypotheses out."""
+"""The entry to every search: a memory or a source in, hypotheses out."""
 
 from __future__ import annotations
 
