@@ -100,14 +100,22 @@ def test_zeros():
     assert tokens.unique().tolist() == [2]
 
 
+@pytest.mark.parametrize("close", [0, 40, 100])  # 40: kept by each of several threads, and too many together
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_any_number_of_threads(threads):
-    before = torch.get_num_threads()
+def test_any_number_of_threads(threads, close):
+    rows, table, before = torch.randn(41, 40), torch.randn(777, 40), torch.get_num_threads()
+    if close:
+        alike = 5 * torch.randn(40)
+        for first in (10, 600):
+            table[first : first + close] = alike + 1e-4 * torch.randn(close, 40)
+        rows = 10 * rows + alike
     torch.set_num_threads(threads)
     try:
-        check(torch.randn(41, 40), torch.randn(777, 40))
+        tokens = check(rows, table)
     finally:
         torch.set_num_threads(before)
+    if close:
+        assert {token < 600 for token in tokens.tolist()} == {True, False}  # of the parts of both threads
 
 
 def test_none_for_few_rows_and_without_kernels():

@@ -11,6 +11,7 @@ from saccade.decoding.hypothesis import IMPOSSIBLE
 from saccade.decoding.search import search, search_source
 from saccade.interface import Source, VocabularySizes
 from saccade.kernels import without_kernels
+from saccade.layers.in_bytes import give_bytes
 from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
@@ -60,6 +61,29 @@ def test_what_it_finds(given, beam, min_length, max_length, shape, threads):
     assert [[each.tokens for each in some] for some in found] == [[each.tokens for each in some] for some in expected]
     scores = [[each.score for some in of for each in some] for of in (found, expected)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["floats", "bytes"])
+@pytest.mark.parametrize("scores", [True, False])
+@pytest.mark.parametrize("beam", [1, 5, 20])  # 20: by weights that are turned round
+@torch.no_grad()
+def test_products_that_threads_share_have_the_same_bits(beam, scores, precision, level):
+    """A sentence alone has no neighbours for the other threads."""
+    wide = {"width": 256, "feed_forward": 520, "heads": 4, "norm": "pre"}
+    model = build_model(("transformer", wide), VocabularySizes(1100, 1100, joint=True)).eval()
+    if precision == "bytes" and (level == "v1" or not give_bytes(model)):
+        pytest.skip("this level has no products of bytes")
+    found, before = [], torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            config = DecodingConfig(beam=beam, nbest=beam, max_length=8)
+            found.append(search_source(model, source_of(1), config, SYMBOLS, scores=scores))
+        finally:
+            torch.set_num_threads(before)
+    assert len(found[0][0]) == beam
+    assert found[1] == found[0]
+    assert found[2] == found[0]
 
 
 @pytest.mark.parametrize("beam", [1, 3])

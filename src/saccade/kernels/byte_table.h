@@ -15,7 +15,7 @@ typedef struct {
     float *errors, *norms;      /* (panels): the largest |e| and |s q| of its outputs; the error is inf if there is no bound */
 } byte_table;
 
-/* out (rows, outs) = x (rows, ins) · weight^T, roughly, without the bias, in one thread; what is no number stays none. */
-void multiply_bytes(int64_t rows, const float *x, const byte_table *s, float *out);
+/* out (rows, outs) = x (rows, ins) · weight^T, roughly, without the bias; what is no number stays none. */
+void multiply_bytes(int threads, int64_t rows, const float *x, const byte_table *s, float *out);
 
 #endif

@@ -41,18 +41,18 @@ static void pack(int threads, const byte_table *s)
     }
 }
 
-void multiply_bytes(int64_t rows, const float *x, const byte_table *s, float *out)
+/* The outputs of the panels `first` to `last`. */
+static void multiply_panels(const byte_rows *own, const byte_table *s, int64_t first, int64_t last, float *out)
 {
-    int64_t panels = panels_of(s->outs);
-    byte_rows own = rows_to_bytes(s, rows, x, 0);
-    for (int64_t panel = 0; panel < panels; panel += PANELS)
-        for (int64_t r = 0; r < rows; r += SOME_ROWS) {
+    for (int64_t panel = first; panel < last; panel += PANELS)
+        for (int64_t r = 0; r < own->real; r += SOME_ROWS) {
             lanes found[SOME_ROWS][PANELS];
-            find_sums(s, &own, r, panel, found);
+            find_sums(s, own, r, panel, found);
             int64_t at = panel * LANES;
-            int some = r + SOME_ROWS <= rows ? SOME_ROWS : (int)(rows - r), whole = at + PANELS * LANES <= s->outs;
+            int some = r + SOME_ROWS <= own->real ? SOME_ROWS : (int)(own->real - r);
+            int whole = at + PANELS * LANES <= s->outs;
             for (int i = 0; i < some; i++) {
-                float *to = out + (r + i) * s->outs + at, scale = own.rows[r + i].scale;
+                float *to = out + (r + i) * s->outs + at, scale = own->rows[r + i].scale;
                 lanes values[PANELS];
                 for (int p = 0; p < PANELS; p++) values[p] = found[i][p] * (load(s->scales + at + p * LANES) * scale);
                 for (int p = 0; whole && p < PANELS; p++) store(to + p * LANES, values[p]);
@@ -60,17 +60,26 @@ void multiply_bytes(int64_t rows, const float *x, const byte_table *s, float *ou
                     store_within(to + p * LANES, values[p], within(at + p * LANES, s->outs));
             }
         }
-    end_rows(&own);
 }
 
-static void multiply(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
+void multiply_bytes(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
 {
-#pragma omp parallel num_threads(threads) if (rows * s->ins * s->outs >= 64 * ALONE_BELOW)
+    int64_t panels = panels_of(s->outs);
+    byte_rows own = room_for_rows(s, rows);
+    if (threads == 1 || rows * s->ins * s->outs < PRODUCT_ALONE_BELOW) {
+        fill_rows(&own, s, 0, rows, x, 0);
+        multiply_panels(&own, s, 0, panels, out);
+    } else
+#pragma omp parallel num_threads(threads)
     {
         int64_t first, last;
-        own_groups(rows, &first, &last);
-        if (last > first) multiply_bytes(last - first, x + first * s->ins, s, out + first * s->outs);
+        own_part(rows, &first, &last);
+        fill_rows(&own, s, first, last, x, 0);
+#pragma omp barrier
+        own_panels(panels, &first, &last);
+        multiply_panels(&own, s, first, last, out);
     }
+    end_rows(&own);
 }
 
 static void sizes(int64_t *outs, int64_t *panels, int64_t *depth)
@@ -83,8 +92,7 @@ static void sizes(int64_t *outs, int64_t *panels, int64_t *depth)
 #else /* no products of bytes */
 
 static void pack(int threads, const byte_table *s) { (void)threads, (void)s; }
-void multiply_bytes(int64_t rows, const float *x, const byte_table *s, float *out) { (void)rows, (void)x, (void)s, (void)out; }
-static void multiply(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
+void multiply_bytes(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
 {
     (void)threads, (void)rows, (void)x, (void)s, (void)out;
 }
@@ -106,5 +114,5 @@ EXPORT void saccade_byte_pack(int threads, const byte_table *s) { pack(threads, 
 /* Without the bias. */
 EXPORT void saccade_byte_product(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
 {
-    multiply(threads, rows, x, s, out);
+    multiply_bytes(threads, rows, x, s, out);
 }

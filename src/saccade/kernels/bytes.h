@@ -160,26 +160,33 @@ typedef struct {
     int8_t *bytes; /* (count, depth, DEPTH) */
 } byte_rows;
 
-/* x (rows, ins). Without sums of four products at once, two of them must fit into 16 bits, and so the bytes are smaller. */
-INLINE byte_rows rows_to_bytes(const byte_table *s, int64_t rows, const float *x, const int bounded)
+INLINE byte_rows room_for_rows(const byte_table *s, int64_t rows)
 {
     int64_t depth = depth_of(s->ins);
     byte_rows own = {.real = rows, .count = rounded(rows, SOME_ROWS), .by_fours = HAS_FOURS()};
     own.rows = calloc((size_t)own.count + 1, sizeof(*own.rows));
     own.bytes = calloc((size_t)(own.count * depth * DEPTH) + 1, 1);
     if (!own.rows || !own.bytes) abort();
-    for (int64_t r = 0; r < own.real; r++)
-        own.rows[r] = to_bytes(s->ins, x + r * s->ins, own.by_fours ? 127.0f : 63.0f, bounded,
-                               own.bytes + r * depth * DEPTH);
     return own;
 }
 
-/* Those of so many rows that are this thread's: whole groups. */
-INLINE void own_groups(int64_t rows, int64_t *first, int64_t *last)
+/* The rows `first` to `last` of x (rows, ins). Without sums of four products at once, two of them must fit into 16 bits, and
+ * so the bytes are smaller. */
+INLINE void fill_rows(const byte_rows *own, const byte_table *s, int64_t first, int64_t last, const float *x,
+                      const int bounded)
 {
-    own_part(rounded(rows, SOME_ROWS) / SOME_ROWS, first, last);
-    *first *= SOME_ROWS;
-    *last = *last * SOME_ROWS < rows ? *last * SOME_ROWS : rows;
+    int64_t depth = depth_of(s->ins);
+    for (int64_t r = first; r < last; r++)
+        own->rows[r] = to_bytes(s->ins, x + r * s->ins, own->by_fours ? 127.0f : 63.0f, bounded,
+                                own->bytes + r * depth * DEPTH);
+}
+
+/* The panels that belong to this thread: whole groups. */
+INLINE void own_panels(int64_t panels, int64_t *first, int64_t *last)
+{
+    own_part(panels / PANELS, first, last);
+    *first *= PANELS;
+    *last *= PANELS;
 }
 
 INLINE void end_rows(byte_rows *own)

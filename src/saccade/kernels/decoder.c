@@ -4,25 +4,15 @@
 #include "one_place.h"
 #include "sublayers.h"
 
-void few_products(int threads, int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight,
-                  const float *bias, float *out)
-{
-#pragma omp parallel num_threads(threads) if (rows * ins * outs >= 64 * ALONE_BELOW)
-    {
-        int64_t first, last;
-        own_part((outs + OUTS - 1) / OUTS, &first, &last);
-        first *= OUTS;
-        last = last * OUTS < outs ? last * OUTS : outs;
-        product(rows, ins, last - first, x, weight + first * ins, out + first, outs);
-        for (int64_t row = 0; bias && row < rows; row++)
-            for (int64_t i = first; i < last; i++) out[row * outs + i] += bias[i];
-    }
-}
+#define ENOUGH_ROWS 64 /* of a step: for each thread to have its own */
 
+/* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T + bias, if there is one. */
 EXPORT void saccade_few_products(int threads, int64_t rows, int64_t ins, int64_t outs, const float *x,
                                  const float *weight, const float *bias, float *out)
 {
-    few_products(threads, rows, ins, outs, x, weight, bias, out);
+    linear(threads, rows, ins, outs, x, weight, (other_forms){NULL, NULL}, 0, out);
+    for (int64_t row = 0; bias && row < rows; row++)
+        for (int64_t i = 0; i < outs; i++) out[row * outs + i] += bias[i];
 }
 
 /* Which hypothesis of which group a row is. */
@@ -34,7 +24,7 @@ typedef struct {
 static int64_t sentence_of(member row) { return row.group->sentence + row.number / row.group->beam; }
 
 /* The rows `first` to `last` of all. */
-static void step_rows(const decoder *d, const member *rows, int64_t first, int64_t last, float *x, float *out)
+static void step_rows(int threads, const decoder *d, const member *rows, int64_t first, int64_t last, float *x, float *out)
 {
     shape s = d->shape;
     int64_t width = s.width, wide = 3 * width > s.inner ? 3 * width : s.inner, count = last - first, most = 0;
@@ -54,7 +44,7 @@ static void step_rows(const decoder *d, const member *rows, int64_t first, int64
     begin_sublayers(s, count, x, d->first_norm, out);
     for (int64_t l = 0; l < s.layers; l++) {
         const decoder_weights *w = d->weights + l;
-        linear(count, width, 3 * width, out, w->own, w->other, OWN, hidden);
+        linear(threads, count, width, 3 * width, out, w->own, w->other, OWN, hidden);
         for (int64_t row = 0; row < count; row++) {
             const past *p = rows[row].group;
             const int64_t *origin = p->origin + rows[row].number * p->places;
@@ -69,10 +59,10 @@ static void step_rows(const decoder *d, const member *rows, int64_t first, int64
             attend_row(s.heads, width / s.heads, p->count, keys, values, projected, w->own_bias,
                        w->own_bias + 2 * width, scores, context + row * width, NULL, 0);
         }
-        linear(count, width, width, context, w->own_output, w->other, OWN_OUTPUT, hidden);
+        linear(threads, count, width, width, context, w->own_output, w->other, OWN_OUTPUT, hidden);
         add_and_normalise(s, count, hidden, w->own_output_bias, w->after[0], x, out);
 
-        linear(count, width, width, out, w->cross, w->other, CROSS, hidden);
+        linear(threads, count, width, width, out, w->cross, w->other, CROSS, hidden);
         for (int64_t row = 0; row < count; row++) {
             const memory *m = rows[row].group->memory;
             int64_t sentence = sentence_of(rows[row]), places = m->counts[sentence];
@@ -83,10 +73,10 @@ static void step_rows(const decoder *d, const member *rows, int64_t first, int64
             attend_row(s.heads, width / s.heads, places, keys, values, hidden + row * width, w->cross_bias, w->value_bias,
                        scores, context + row * width, NULL, 0);
         }
-        linear(count, width, width, context, w->cross_output, w->other, CROSS_OUTPUT, hidden);
+        linear(threads, count, width, width, context, w->cross_output, w->other, CROSS_OUTPUT, hidden);
         add_and_normalise(s, count, hidden, w->cross_output_bias, w->after[1], x, out);
 
-        feed_forward(s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->other, w->after[2], hidden,
+        feed_forward(threads, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->other, w->after[2], hidden,
                      context, x, out);
     }
     free(keys);
@@ -95,7 +85,8 @@ static void step_rows(const decoder *d, const member *rows, int64_t first, int64
     free(hidden);
 }
 
-/* A row looks at no other row of this step, so that threads have no need to wait for each other. */
+/* A row looks at no other row of this step: with many rows each thread has its own and waits for nobody. With fewer the
+ * threads share each product, so that a weight is read once. */
 void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, float *x, float *out)
 {
     int64_t count = 0, width = d->shape.width;
@@ -104,11 +95,14 @@ void decoder_step(int threads, const decoder *d, int64_t groups, const past *pas
     if (!rows) abort();
     for (int64_t i = 0; i < groups; i++)
         for (int64_t number = 0; number < pasts[i].rows; number++) *row++ = (member){pasts + i, number};
-#pragma omp parallel num_threads(threads) if (count * width * width >= 64 * ALONE_BELOW)
+    if (threads == 1 || count < ENOUGH_ROWS || count * width * width < 64 * ALONE_BELOW)
+        step_rows(threads, d, rows, 0, count, x, out);
+    else
+#pragma omp parallel num_threads(threads)
     {
         int64_t first, last;
         own_part(count, &first, &last);
-        if (last > first) step_rows(d, rows, first, last, x, out);
+        if (last > first) step_rows(1, d, rows, first, last, x, out);
     }
     free(rows);
 }

@@ -26,7 +26,7 @@ void encode_rows(int threads, const encoder *e, int64_t sentences, const int64_t
         for (int64_t l = 0; l < s.layers; l++) {
             const encoder_weights *w = e->weights + l;
             float *all_rows = projected[l % 2]; /* whoever is slow may still look at those of the layer before */
-            linear(count, width, 3 * width, own_out, w->own, w->other, OWN, all_rows + first * 3 * width);
+            linear(1, count, width, 3 * width, own_out, w->own, w->other, OWN, all_rows + first * 3 * width);
 #pragma omp barrier
             for (int64_t row = first, own = 0; row < last; row++) {
                 while (starts[own + 1] - begin <= row) own++;
@@ -38,9 +38,9 @@ void encode_rows(int threads, const encoder *e, int64_t sentences, const int64_t
                 attend_row(s.heads, width / s.heads, places, keys, values, all_rows + row * 3 * width, w->own_bias,
                            w->own_bias + 2 * width, scores, context + (row - first) * width, NULL, 0);
             }
-            linear(count, width, width, context, w->own_output, w->other, OWN_OUTPUT, hidden);
+            linear(1, count, width, width, context, w->own_output, w->other, OWN_OUTPUT, hidden);
             add_and_normalise(s, count, hidden, w->own_output_bias, w->after[0], own_x, own_out);
-            feed_forward(s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->other, w->after[1],
+            feed_forward(1, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->other, w->after[1],
                          hidden, context, own_x, own_out);
         }
         free(keys);

@@ -42,6 +42,8 @@ typedef uint32_t word_lanes __attribute__((vector_size(4 * LANES)));
 
 /* Not worth waking a second thread for fewer numbers. */
 #define ALONE_BELOW 16384
+/* Nor for a product of fewer multiplications: those of one row with a weight (512, 512). */
+#define PRODUCT_ALONE_BELOW (16 * ALONE_BELOW)
 
 INLINE lanes load(const float *from) { return *(const loose_lanes *)from; }
 INLINE void store(float *to, lanes values) { *(loose_lanes *)to = values; }

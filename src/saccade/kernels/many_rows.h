@@ -52,21 +52,22 @@ INLINE void block_of(const int rows, int64_t ins, int64_t some, const float *x, 
             if (b * LANES < some) store_within(out + r * stride + b * LANES, sums[r][b], within(b * LANES, some));
 }
 
-/* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T, by the weight turned round. */
-static inline void product_by_turned(int64_t rows, int64_t ins, int64_t outs, const float *x, const float *turned, float *out)
+/* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T, by the weight turned round. The rows of `out` are `stride` apart. */
+static inline void product_by_turned(int64_t rows, int64_t ins, int64_t outs, const float *x, const float *turned,
+                                     float *out, int64_t stride)
 {
     for (int64_t first = 0; first < outs; first += BLOCK, turned += ins * BLOCK) {
         int64_t some = outs - first < BLOCK ? outs - first : BLOCK, row = 0;
         for (; row + TALL <= rows; row += TALL)
-            block_of(TALL, ins, some, x + row * ins, turned, out + row * outs + first, outs);
+            block_of(TALL, ins, some, x + row * ins, turned, out + row * stride + first, stride);
         const float *from = x + row * ins;
-        float *to = out + row * outs + first;
+        float *to = out + row * stride + first;
         switch (rows - row) {
-        case 1: block_of(1, ins, some, from, turned, to, outs); break;
-        case 2: block_of(2, ins, some, from, turned, to, outs); break;
-        case 3: block_of(3, ins, some, from, turned, to, outs); break;
-        case 4: block_of(4, ins, some, from, turned, to, outs); break;
-        case 5: block_of(5, ins, some, from, turned, to, outs); break;
+        case 1: block_of(1, ins, some, from, turned, to, stride); break;
+        case 2: block_of(2, ins, some, from, turned, to, stride); break;
+        case 3: block_of(3, ins, some, from, turned, to, stride); break;
+        case 4: block_of(4, ins, some, from, turned, to, stride); break;
+        case 5: block_of(5, ins, some, from, turned, to, stride); break;
         }
     }
 }

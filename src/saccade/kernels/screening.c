@@ -53,13 +53,20 @@ static int has_room(looked_at *row)
     return row->count >= 0;
 }
 
+/* What rows are compared with. */
+typedef struct {
+    const byte_table *table;
+    int exactly;
+    int64_t nevers;
+    const int64_t *never;
+} screen;
+
 /* Keep the tokens of a panel whose logits may be as large as the largest so far must be. */
-static void keep_of(const byte_table *s, int64_t panel, lanes roughly, float bound, int64_t nevers, const int64_t *never,
-                    looked_at *row)
+static void keep_of(const screen *s, int64_t panel, lanes roughly, float bound, looked_at *row)
 {
     for (int lane = 0; lane < LANES; lane++) {
         int64_t token = panel * LANES + lane;
-        if (token >= s->outs || is_among(token, nevers, never)) continue;
+        if (token >= s->table->outs || is_among(token, s->nevers, s->never)) continue;
         if (!(roughly[lane] + bound >= row->least)) continue;
         if (roughly[lane] - bound > row->least) row->least = roughly[lane] - bound;
         if (!has_room(row)) return;
@@ -68,14 +75,39 @@ static void keep_of(const byte_table *s, int64_t panel, lanes roughly, float bou
     }
 }
 
-INLINE void look_at(const byte_table *s, int exactly, int64_t panel, const byte_row *x, lanes sums, int64_t nevers,
-                    const int64_t *never, looked_at *row)
+INLINE void look_at(const screen *s, int64_t panel, const byte_row *x, lanes sums, looked_at *row)
 {
+    const byte_table *t = s->table;
     float bound = 0.0f;
-    if (exactly || !(s->errors[panel] + x->error < INFINITY))
-        bound = CERTAIN * (s->errors[panel] * (x->norm + x->error) + s->norms[panel] * x->error);
-    lanes roughly = sums * (load(s->scales + panel * LANES) * x->scale) + load(s->biases + panel * LANES);
-    if (REACHES(roughly, row->least - bound)) keep_of(s, panel, roughly, bound, nevers, never, row);
+    if (s->exactly || !(t->errors[panel] + x->error < INFINITY))
+        bound = CERTAIN * (t->errors[panel] * (x->norm + x->error) + t->norms[panel] * x->error);
+    lanes roughly = sums * (load(t->scales + panel * LANES) * x->scale) + load(t->biases + panel * LANES);
+    if (REACHES(roughly, row->least - bound)) keep_of(s, panel, roughly, bound, row);
+}
+
+/* Look at the panels `first` to `last` for all rows. */
+static void look_through(const screen *s, const byte_rows *own, int64_t first, int64_t last, looked_at *looked)
+{
+    for (int64_t r = 0; r < own->count; r++) looked[r].least = r < own->real ? -INFINITY : INFINITY;
+    for (int64_t panel = first; panel < last; panel += PANELS)
+        for (int64_t r = 0; r < own->count; r += SOME_ROWS) {
+            lanes found[SOME_ROWS][PANELS];
+            find_sums(s->table, own, r, panel, found);
+            for (int i = 0; i < SOME_ROWS; i++)
+                for (int p = 0; p < PANELS; p++)
+                    look_at(s, panel + p, own->rows + r + i, found[i][p], looked + r + i);
+        }
+}
+
+/* Add what was kept of later panels. */
+static void join(looked_at *row, const looked_at *later)
+{
+    if (later->least > row->least) row->least = later->least;
+    if (later->count < 0) row->count = -1;
+    for (int i = 0; i < later->count && has_room(row); i++) {
+        row->tokens[row->count] = later->tokens[i];
+        row->most[row->count++] = later->most[i];
+    }
 }
 
 static float logit_of(const byte_table *s, int64_t token, const float *x)
@@ -93,17 +125,16 @@ static float logit_of(const byte_table *s, int64_t token, const float *x)
 }
 
 /* The best of the tokens that were kept, or of all if they were too many or none; -inf and 0 if a logit is no number. */
-static void decide(const byte_table *s, const float *x, const looked_at *row, int64_t nevers, const int64_t *never,
-                   float *value, int64_t *place)
+static void decide(const screen *s, const float *x, const looked_at *row, float *value, int64_t *place)
 {
     int kept = row->count > 0;
-    int64_t count = kept ? row->count : s->outs;
+    int64_t count = kept ? row->count : s->table->outs;
     *value = -INFINITY;
     *place = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t token = kept ? row->tokens[i] : i;
-        if (kept ? row->most[i] < row->least : is_among(token, nevers, never)) continue;
-        float logit = logit_of(s, token, x);
+        if (kept ? row->most[i] < row->least : is_among(token, s->nevers, s->never)) continue;
+        float logit = logit_of(s->table, token, x);
         if (logit != logit) {
             *value = -INFINITY;
             *place = 0;
@@ -116,33 +147,38 @@ static void decide(const byte_table *s, const float *x, const looked_at *row, in
     }
 }
 
-void screen_best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly, int64_t nevers,
+/* Threads share the panels, so that each reads its own part of the table, and then the rows. */
+void screen_best(int threads, int64_t rows, const float *x, const byte_table *table, int exactly, int64_t nevers,
                  const int64_t *never, float *values, int64_t *places)
 {
-    int64_t panels = panels_of(s->outs);
-#pragma omp parallel num_threads(threads) if (rows > SOME_ROWS)
+    screen s = {table, exactly, nevers, never};
+    int64_t panels = panels_of(table->outs), ins = table->ins;
+    byte_rows own = room_for_rows(table, rows);
+    int team = rows * ins * table->outs < PRODUCT_ALONE_BELOW ? 1 : threads;
+    looked_at *looked = calloc((size_t)(team * own.count) + 1, sizeof(*looked));
+    if (!looked) abort();
+    if (team == 1) {
+        fill_rows(&own, table, 0, rows, x, 1);
+        look_through(&s, &own, 0, panels, looked);
+        for (int64_t r = 0; r < rows; r++) decide(&s, x + r * ins, looked + r, values + r, places + r);
+    } else
+#pragma omp parallel num_threads(team)
     {
         int64_t first, last;
-        own_groups(rows, &first, &last);
-        byte_rows own = rows_to_bytes(s, last > first ? last - first : 0, x + first * s->ins, 1);
-        looked_at *looked = calloc((size_t)own.count + 1, sizeof(*looked));
-        if (!looked) abort();
-        for (int64_t r = 0; r < own.count; r++) looked[r].least = r < own.real ? -INFINITY : INFINITY;
-        for (int64_t panel = 0; panel < panels; panel += PANELS)
-            for (int64_t r = 0; r < own.count; r += SOME_ROWS) {
-                lanes found[SOME_ROWS][PANELS];
-                find_sums(s, &own, r, panel, found);
-                for (int i = 0; i < SOME_ROWS; i++)
-                    for (int p = 0; p < PANELS; p++)
-                        look_at(s, exactly, panel + p, own.rows + r + i, found[i][p], nevers, never, looked + r + i);
-            }
-        for (int64_t r = 0; r < own.real; r++) {
-            int64_t row = first + r;
-            decide(s, x + row * s->ins, looked + r, nevers, never, values + row, places + row);
+        own_part(rows, &first, &last);
+        fill_rows(&own, table, first, last, x, 1);
+#pragma omp barrier
+        own_panels(panels, &first, &last);
+        look_through(&s, &own, first, last, looked + thread_number() * own.count);
+#pragma omp barrier
+        own_part(rows, &first, &last);
+        for (int64_t r = first; r < last; r++) {
+            for (int part = 1; part < thread_count(); part++) join(looked + r, looked + part * own.count + r);
+            decide(&s, x + r * ins, looked + r, values + r, places + r);
         }
-        free(looked);
-        end_rows(&own);
     }
+    free(looked);
+    end_rows(&own);
 }
 
 #else /* no products of bytes */

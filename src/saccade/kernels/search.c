@@ -29,7 +29,7 @@ typedef struct {
     int64_t sentences, taken, beam;
     int64_t wanted, logits; /* continuations of a hypothesis that are looked at, LOGITS_AT_ONCE */
     hypotheses found;
-    const float *turned_output;  /* or NULL */
+    float *turned_output;        /* or NULL */
     float *const *turned_memory; /* (layers): what makes the keys and values of the memory, or NULL */
 } task;
 
@@ -90,7 +90,7 @@ static void encode_bunch(int threads, const task *t, int64_t first, int64_t coun
         const decoder_weights *w = t->decoder->weights + l;
         float *turned[MATRICES] = {[KEY_VALUE] = t->turned_memory ? t->turned_memory[l] : NULL};
         other_forms other = {w->other.bytes, t->turned_memory ? turned : NULL};
-        linear(rows, width, 2 * width, out, w->key_value, other, KEY_VALUE, own->values + l * rows * 2 * width);
+        linear(1, rows, width, 2 * width, out, w->key_value, other, KEY_VALUE, own->values + l * rows * 2 * width);
     }
     own->before = first;
     own->memory = (memory){own->values, rows, own->places, own->places + count};
@@ -187,15 +187,12 @@ static void choose_some(int threads, const task *t, int64_t rows, buffers b)
 {
     const words *w = t->words;
     int64_t width = t->decoder->shape.width;
+    float *turned = t->turned_output;
+    other_forms output = {w->bytes, turned ? &turned : NULL};
     for (int64_t at = 0; at < rows; at += t->logits) {
         int64_t end = at + t->logits < rows ? at + t->logits : rows;
         const float *x = b.out + at * width;
-        if (w->bytes)
-            multiply_bytes(end - at, x, w->bytes, b.logits);
-        else if (t->turned_output)
-            product_by_turned(end - at, width, w->vocabulary, x, t->turned_output, b.logits);
-        else
-            few_products(threads, end - at, width, w->vocabulary, x, w->output, NULL, b.logits);
+        linear(threads, end - at, width, w->vocabulary, x, w->output, output, 0, b.logits);
         for (int64_t first = at, last; first < end; first = last) {
             last = end_of_alike(b.nevers, first, end);
             largest(threads, last - first, w->vocabulary, b.logits + (first - at) * w->vocabulary, b.nevers[first],
@@ -226,7 +223,7 @@ static void look_further(int threads, const task *t, int64_t count, live *some, 
             embed(width, w->embedding, token, w->scale, w->positions, place, b.x + rows * width);
         }
     }
-    decoder_step(1, t->decoder, count, b.groups, b.x, b.out); /* too few rows for several threads */
+    decoder_step(threads, t->decoder, count, b.groups, b.x, b.out);
     if (w->screen)
         choose_one(threads, t, rows, b);
     else

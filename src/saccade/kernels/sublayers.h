@@ -35,26 +35,44 @@ INLINE void add_and_normalise(shape s, int64_t rows, const float *sublayer, cons
     if (!s.pre) memcpy(x, normal, 4 * (size_t)(rows * s.width));
 }
 
-/* out (rows, outs) = x (rows, ins) · weight^T, by its other form at `place`, if there is one. */
-INLINE void linear(int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight, other_forms other,
-                   int place, float *out)
+/* The outputs `first` to `last`, by the weight or turned round; of these, `first` begins a block. */
+INLINE void some_outputs(int64_t first, int64_t last, int64_t rows, int64_t ins, int64_t outs, const float *x,
+                         const float *weight, const float *turned, float *out)
 {
-    if (other.bytes)
-        multiply_bytes(rows, x, other.bytes + place, out);
-    else if (other.turned)
-        product_by_turned(rows, ins, outs, x, other.turned[place], out);
+    if (turned)
+        product_by_turned(rows, ins, last - first, x, turned + first * ins, out + first, outs);
     else
-        product(rows, ins, outs, x, weight, out, outs);
+        product(rows, ins, last - first, x, weight + first * ins, out + first, outs);
+}
+
+/* out (rows, outs) = x (rows, ins) · weight^T, by its other form at `place`, if there is one. Threads share the outputs, so
+ * that each reads its own part of the weight. */
+INLINE void linear(int threads, int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight,
+                   other_forms other, int place, float *out)
+{
+    const float *turned = other.turned ? other.turned[place] : NULL;
+    if (other.bytes)
+        multiply_bytes(threads, rows, x, other.bytes + place, out);
+    else if (threads == 1 || rows * ins * outs < PRODUCT_ALONE_BELOW)
+        some_outputs(0, outs, rows, ins, outs, x, weight, turned, out);
+    else
+#pragma omp parallel num_threads(threads)
+    {
+        int64_t first, last;
+        own_part(blocks_of(outs), &first, &last);
+        last = last * BLOCK < outs ? last * BLOCK : outs;
+        some_outputs(first * BLOCK, last, rows, ins, outs, x, weight, turned, out);
+    }
 }
 
 /* The last sublayer of a layer, with room for `hidden` (rows, inner) and for what comes of it, `fed` (rows, width). */
-INLINE void feed_forward(shape s, int64_t rows, const float *expand, const float *expand_bias, const float *contract,
+INLINE void feed_forward(int threads, shape s, int64_t rows, const float *expand, const float *expand_bias, const float *contract,
                          const float *contract_bias, other_forms other, norm after, float *hidden, float *fed, float *x,
                          float *normal)
 {
-    linear(rows, s.width, s.inner, normal, expand, other, EXPAND, hidden);
+    linear(threads, rows, s.width, s.inner, normal, expand, other, EXPAND, hidden);
     for (int64_t row = 0; row < rows; row++) rectify_row(s.inner, hidden + row * s.inner, expand_bias);
-    linear(rows, s.inner, s.width, hidden, contract, other, CONTRACT, fed);
+    linear(threads, rows, s.inner, s.width, hidden, contract, other, CONTRACT, fed);
     add_and_normalise(s, rows, fed, contract_bias, after, x, normal);
 }
 

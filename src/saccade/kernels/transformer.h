@@ -113,8 +113,4 @@ void encode_rows(int threads, const encoder *e, int64_t sentences, const int64_t
  * is its last norm. */
 void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, float *x, float *out);
 
-/* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T + bias, if there is one. */
-void few_products(int threads, int64_t rows, int64_t ins, int64_t outs, const float *x, const float *weight,
-                  const float *bias, float *out);
-
 #endif
