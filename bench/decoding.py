@@ -1,6 +1,7 @@
 """The speed of decoding, side by side: many sentences from raw text to raw text, and one sentence at a time.
 
-Saccade, CTranslate2 and transformers have the same weights; Joey NMT and eole decode with models of their own.
+Saccade, CTranslate2 and transformers have the same weights; Joey NMT and eole decode with models of their own, which
+write as many tokens as ours does on average.
 CTranslate2 is tried with many settings first, transformers with two sizes of a batch, and the best ones count.
 """
 
@@ -32,6 +33,7 @@ TOKENS_A_BATCH = (1024, 2048, 4096)  # of CTranslate2
 SENTENCES_A_BATCH = (32, 128)  # of transformers
 TUNED_ON = 400  # sentences with which settings are chosen
 SINGLE = 100  # sentences that are translated one by one
+SINGLE_TUNED_ON = 20  # of these
 FEWER = {"joeynmt": 100}  # sentences of a peer that keeps no keys and values: all would take it twelve minutes a round
 ENGINES = {
     "Saccade (auto)": ("auto", "float32"),
@@ -129,7 +131,7 @@ def contest_of_decoding(
         contestants += huggingface(bench)
     for entry in PEERS[1:]:
         if ready(environments, entry.peer):
-            contestants += own_model(bench, entry, minutes)
+            contestants += own_model(bench, entry)
     take_turns(contest, contestants, rounds, limits=lambda: machine_limits(limit_seconds))
     return contest
 
@@ -197,7 +199,8 @@ def tune(bench: Bench, folder: str, kind: str, task: str) -> dict[int, Settings]
     for backend in BACKENDS:
         for workers, threads in sorted(shapes):
             settings = Settings(kind, backend, workers, threads)
-            outcome = run_ctranslate2(bench, folder, settings, task, batches=TOKENS_A_BATCH, first=TUNED_ON)
+            few = {"first": TUNED_ON, "sentences": SINGLE_TUNED_ON}
+            outcome = run_ctranslate2(bench, folder, settings, task, batches=TOKENS_A_BATCH, **few)
             if outcome.result is None:
                 say(f"CTranslate2, {kind}, {settings.text()}: fails: {outcome.reason}")
                 continue
@@ -218,7 +221,7 @@ def run_ctranslate2(
     *,
     beams: Sequence[int] = BEAMS,
     batches: Sequence[int] = (),
-    first: int | None = None,
+    **few: int,
 ) -> Outcome:
     """One process with one set of settings."""
     job = bench.job(
@@ -230,7 +233,7 @@ def run_ctranslate2(
         threads=settings.threads,
         beams=beams,
         batch_sizes=batches or (settings.batch,),
-        first=first,
+        **few,
     )
     return run_job("ctranslate2", job, variables=BACKENDS[settings.backend])
 
@@ -251,28 +254,31 @@ def huggingface(bench: Bench) -> list[Contestant]:
     return [Contestant(name, measure)]
 
 
-def own_model(bench: Bench, entry: Entry, minutes: float) -> list[Contestant]:
-    """A peer with a model that it trained itself."""
+def own_model(bench: Bench, entry: Entry) -> list[Contestant]:
+    """A peer with a model of its own making, whose outputs have a given length: it has learnt nothing."""
     try:
-        folder = str(peer_model(entry.peer, bench.size_name, bench.work, minutes=minutes))
+        folder = str(peer_model(entry.peer, bench.size_name, bench.work))
     except NoModelError as error:
         bench.contest.reasons[entry.name] = str(error)
         return []
 
-    first = FEWER.get(entry.peer)
+    first, size = FEWER.get(entry.peer), SIZES[bench.size_name]
+    notes = ["untrained weights", *([] if size.length else [f"{size.own_length} steps an output"])]
     if first is not None and first < bench.sentences:
-        for one in bench.contest.series:
-            one.notes[entry.name] = f"the first {first} sentences"
+        notes.append(f"the first {first} sentences")
+    for one in bench.contest.series:
+        one.notes[entry.name] = ", ".join(notes)
 
     def measure() -> Turn:
         job = bench.job(entry.peer, "decoding", folder=folder, dropout=0.0, label_smoothing=0.0, first=first)
-        return turn_of(bench, entry.name, run_job(entry.peer, job), None)
+        job["size"]["length"] = size.own_length
+        return turn_of(bench, entry.name, run_job(entry.peer, job), None, scored=False)
 
     return [Contestant(entry.name, measure)]
 
 
-def turn_of(bench: Bench, name: str, batch: Outcome | None, single: Outcome | None) -> Turn:
-    """The values of a turn, the best of each beam; notes what the outputs are worth."""
+def turn_of(bench: Bench, name: str, batch: Outcome | None, single: Outcome | None, *, scored: bool = True) -> Turn:
+    """The values of a turn, the best of each beam; notes what outputs are worth if the model has learnt."""
     for outcome in (batch, single):
         if outcome is not None and outcome.result is None:
             return Turn(reason=outcome.reason)
@@ -283,7 +289,7 @@ def turn_of(bench: Bench, name: str, batch: Outcome | None, single: Outcome | No
         speed = len(lines) / found["seconds"]
         if speed > values.get(key, 0.0):
             values[key] = speed
-            if not SIZES[bench.size_name].length:
+            if scored and not SIZES[bench.size_name].length:
                 series[key].scores[name] = bleu(lines, bench.work.folder / "test.target")
             if "setting" in found:
                 series[key].notes[name] = found["setting"]

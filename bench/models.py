@@ -1,4 +1,4 @@
-"""Models to decode with: trained here for some minutes if none is given, kept, and exported for others."""
+"""Models to decode with: one of ours, trained here for some minutes if none is given, kept, and exported for others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from bench.environments import reason_in
 from bench.places import CACHE, ROOT
 from bench.processes import run_job
 from bench.series import say
-from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES, Size
+from bench.sizes import DROPOUT, LABEL_SMOOTHING, SIZES, Size
 from bench.work import Work, job_for
 
+MOST_MINUTES = 30  # for one update of a peer
 SACCADE = [sys.executable, "-m", "saccade.cli.main"]
 
 
@@ -40,7 +41,7 @@ def saccade_model(size_name: str, work: Work, *, minutes: float, given: Path | N
     """The model that is given, else one that was or will be trained here."""
     if given is not None:
         return SaccadeModel(model_folder(given))
-    run = place_of("saccade", size_name, minutes)
+    run = place_of("saccade", size_name, None if SIZES[size_name].length else minutes)
     command = training_of(SIZES[size_name], work, run, minutes)
     if not (run / "model-best").is_dir() or not made_by(run, command):
         shutil.rmtree(run, ignore_errors=True)
@@ -82,9 +83,9 @@ def note(place: Path, how: object) -> None:
     place.with_suffix(".ready").write_text(json.dumps(how), encoding="utf-8")
 
 
-def place_of(peer: str, size_name: str, minutes: float) -> Path:
-    """Where a model of this training is kept; one whose outputs have a given length is not trained."""
-    training = "untrained" if SIZES[size_name].length else f"trained-{minutes:g}-minutes".replace(".", "-")
+def place_of(peer: str, size_name: str, minutes: float | None) -> Path:
+    """Where a model of this training, or of none, is kept."""
+    training = "untrained" if minutes is None else f"trained-{minutes:g}-minutes".replace(".", "-")
     return CACHE / "models" / f"{peer}-{size_name}-{training}"
 
 
@@ -108,26 +109,25 @@ def export(model: SaccadeModel, form: str) -> Path:
     return folder
 
 
-def peer_model(peer: str, size_name: str, work: Work, *, minutes: float) -> Path:
-    """A model of the peer's own, trained here with its own trainer."""
-    size = SIZES[size_name]
-    folder = place_of(peer, size_name, minutes)
+def peer_model(peer: str, size_name: str, work: Work) -> Path:
+    """A model of the peer's own, after one update of its own trainer: its outputs have a given length."""
+    folder = place_of(peer, size_name, None)
     job = job_for(
         size_name,
         work,
         name=f"model-{folder.name}",
         task="model",
         folder=str(folder),
-        minutes=minutes,
+        minutes=MOST_MINUTES,
         dropout=DROPOUT,
         label_smoothing=LABEL_SMOOTHING,
-        batch_tokens=512 if size.length else BATCH_TOKENS,
-        **({"updates": 1} if size.length else {}),
+        batch_tokens=512,
+        updates=1,
     )
     if not folder.is_dir() or not made_by(folder, job):
         shutil.rmtree(folder, ignore_errors=True)
-        say(f"training a model of {peer} for decoding: {folder.name}")
-        outcome = run_job(peer, job, most_seconds=60 * minutes + 1800)
+        say(f"making a model of {peer} for decoding: {folder.name}")
+        outcome = run_job(peer, job, most_seconds=60 * MOST_MINUTES)
         if outcome.result is None:
             raise NoModelError(f"its training fails: {outcome.reason}")
         note(folder, job)

@@ -118,7 +118,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="how often each takes its turn")
     parser.add_argument("--updates", type=int, help="updates a round in training, instead of those of the size")
     parser.add_argument("--warmup", type=int, help="updates before the clock starts, instead of those of the size")
-    parser.add_argument("--minutes", type=float, default=15.0, help="training of the models that are decoded with")
+    parser.add_argument("--minutes", type=float, default=15.0, help="training of the model that is decoded with")
     parser.add_argument("--model", type=Path, help="a run of transformer-tiny to decode with, instead of training one")
     parser.add_argument("--sentences", type=int, help="of the 1,000 that are decoded, instead of those of the size")
     parser.add_argument("--limit-seconds", type=float, default=2.0, help="how long each limit is measured in a round")

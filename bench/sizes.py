@@ -23,10 +23,15 @@ class Size:
     updates: int  # updates a round
     sentences: int  # of the test set that are decoded
     length: int | None  # tokens of every output in decoding; None: the model says when it ends
+    own_length: int  # steps of every output of a peer with a model of its own, which has learnt nothing
 
 
 SIZES = {
-    "tiny": Size("transformer-tiny", 8_000, 4, 128, 256, 4, warmup=8, updates=40, sentences=1000, length=None),
+    "tiny": Size(
+        "transformer-tiny", 8_000, 4, 128, 256, 4, warmup=8, updates=40, sentences=1000, length=None, own_length=14
+    ),
     # An hour on a laptop teaches this one nothing, so all decoders write as many tokens as a caption has.
-    "base": Size("transformer-base", 32_000, 6, 512, 2048, 8, warmup=1, updates=4, sentences=100, length=15),
+    "base": Size(
+        "transformer-base", 32_000, 6, 512, 2048, 8, warmup=1, updates=4, sentences=100, length=15, own_length=15
+    ),
 }

@@ -108,7 +108,7 @@ def load(job: dict[str, Any]) -> Any:
 
 
 def limits_of(job: dict[str, Any]) -> dict[str, int]:
-    """Settings for outputs of one length, the end not counted; the model's own limit otherwise."""
+    """Settings for outputs of one length, of which none is the end; the model's own limit otherwise."""
     length = job["size"]["length"]
     return {"min_length": length, "max_length": length} if length else {}
 

@@ -42,7 +42,10 @@ def roughly(x: Tensor, weight: Tensor, levels: int) -> Tensor:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(
     ("rows", "ins", "outs"),
-    [(1, 1, 1), (1, 4, 16), (5, 3, 7), (6, 20, 64), (7, 128, 384), (50, 131, 130), (300, 256, 129), (13, 128, 8003)],
+    [
+        *((1, 1, 1), (1, 4, 16), (5, 3, 7), (6, 20, 64), (7, 128, 384), (50, 131, 130)),
+        *((300, 256, 129), (300, 256, 60), (13, 128, 8003), (1, 1100, 1000)),
+    ],
 )
 def test_it_is_the_product_of_what_was_rounded(rows, ins, outs, threads):
     before = torch.get_num_threads()

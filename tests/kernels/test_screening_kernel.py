@@ -100,22 +100,60 @@ def test_zeros():
     assert tokens.unique().tolist() == [2]
 
 
+def by_threads(rows: Tensor, table: Tensor, *, exactly: bool) -> Tensor:
+    """Tokens that are the same with one, two and three threads."""
+    bytes_of_table, before, found = in_bytes(table), torch.get_num_threads(), []
+    assert bytes_of_table is not None
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            found.append(Screen(bytes_of_table, exactly=exactly).best(rows, ()))
+        finally:
+            torch.set_num_threads(before)
+    for values, tokens in found[1:]:
+        assert torch.equal(values, found[0][0])
+        assert torch.equal(tokens, found[0][1])
+    return found[0][1]
+
+
+@pytest.mark.parametrize("exactly", [True, False])
 @pytest.mark.parametrize("close", [0, 40, 100])  # 40: kept by each of several threads, and too many together
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_any_number_of_threads(threads, close):
-    rows, table, before = torch.randn(41, 40), torch.randn(777, 40), torch.get_num_threads()
+@pytest.mark.parametrize("count", [1, 41])
+def test_any_number_of_threads(count, close, exactly):
+    rows, table = torch.randn(count, 1400), torch.randn(777, 1400)
     if close:
-        alike = 5 * torch.randn(40)
+        alike = 5 * torch.randn(1400)
         for first in (10, 600):
-            table[first : first + close] = alike + 1e-4 * torch.randn(close, 40)
+            table[first : first + close] = alike + 1e-4 * torch.randn(close, 1400)
         rows = 10 * rows + alike
-    torch.set_num_threads(threads)
-    try:
-        tokens = check(rows, table)
-    finally:
-        torch.set_num_threads(before)
-    if close:
-        assert {token < 600 for token in tokens.tolist()} == {True, False}  # of the parts of both threads
+    tokens = by_threads(rows, table, exactly=exactly)
+    if exactly:
+        assert torch.equal(tokens, check(rows.repeat(MANY, 1), table)[:count])
+        if close and count > 1:
+            assert {token < 600 for token in tokens.tolist()} == {True, False}  # of the parts of both threads
+
+
+@pytest.mark.parametrize("exactly", [True, False])
+@pytest.mark.parametrize("first", [0, 300, 677])
+def test_many_equal_ones_that_are_not_the_largest(first, exactly):
+    """They are many in one part and do not matter in another, in which the largest is."""
+    rows, table = torch.randn(1, 1400), torch.randn(777, 1400)
+    table[first : first + 100] = rows * 2
+    for best in (150, 676):
+        table[best] = rows * 3
+        assert by_threads(rows, table, exactly=exactly).tolist() == [best]
+        table[best] = 0.0
+
+
+@pytest.mark.parametrize("lane", range(20))
+def test_a_token_that_is_no_number_makes_every_row_impossible(lane):
+    rows, table = torch.randn(40, 32), torch.randn(100, 32)
+    table[30 + lane, 3] = torch.nan
+    for exactly in (True, False):
+        bytes_of_table = in_bytes(table)
+        assert bytes_of_table is not None
+        values = Screen(bytes_of_table, exactly=exactly).best(rows, ())[0]
+        assert values.unique().tolist() == [-torch.inf]
 
 
 def test_none_for_few_rows_and_without_kernels():

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 from torch.testing import assert_close
 
@@ -14,6 +15,8 @@ from laws.subjects import build_model, make_batch
 from saccade import kernels
 from saccade.interface import Source
 from saccade.kernels import without_kernels
+from saccade.layers.in_bytes import give_bytes
+from saccade.layers.products import FEW, product
 from saccade.models import transformer_rows
 
 MOST = transformer_rows.FEW_PLACES
@@ -82,6 +85,34 @@ def test_masks_with_holes_and_without_anything(calls):
         expected = model.encode(Source(values, mask)).states
     assert calls
     assert_close(found[mask], expected[mask], **CLOSE)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("rows", "ins", "outs"), [(1, 5, 3), (1, 1030, 1025), (7, 300, 1000), (FEW, 130, 77)])
+@torch.no_grad()
+def test_products_of_a_few_rows(rows, ins, outs, biased):
+    x, weight, bias = torch.randn(rows, ins), torch.randn(outs, ins), torch.randn(outs) if biased else None
+    assert_close(product(x, weight, bias), F.linear(x, weight, bias), **CLOSE)
+
+
+@pytest.mark.parametrize("count", [40, 99, 150])
+@torch.no_grad()
+def test_threads_share_many_hypotheses_by_bytes(count, level):
+    """By their products, or by their rows; with the same bits."""
+    if level == "v1":
+        pytest.skip("this level has no products of bytes")
+    model = build_model(("transformer", {**SMALL, "width": 128})).eval()
+    assert give_bytes(model)
+    batch, before, found = make_batch([3] * count, [4] * count), torch.get_num_threads(), []
+    for number in (1, 2, 3):
+        torch.set_num_threads(number)
+        try:
+            found.append(torch.stack(steps_of(model, batch)[1:]))
+        finally:
+            torch.set_num_threads(before)
+    assert torch.equal(found[1], found[0])
+    assert torch.equal(found[2], found[0])
 
 
 @torch.no_grad()

@@ -25,7 +25,7 @@ static void pack(int threads, const byte_table *s)
                     s->biases[out] = s->bias ? s->bias[out] : 0.0f;
                     norm = own.norm <= norm ? norm : own.norm;
                     error = own.error <= error ? error : own.error;
-                    if (!(error < INFINITY)) error = INFINITY; /* no bound: look at all of them */
+                    if (!(error < INFINITY)) error = INFINITY; /* no bound: look at all tokens */
                 }
                 for (int64_t at = 0; at < depth; at++) {
                     uint32_t four;
@@ -41,11 +41,12 @@ static void pack(int threads, const byte_table *s)
     }
 }
 
-/* The outputs of the panels `first` to `last`. */
-static void multiply_panels(const byte_rows *own, const byte_table *s, int64_t first, int64_t last, float *out)
+/* The outputs of the panels `first` to `last` for the rows `begin` to `end`. */
+static void multiply_some(const byte_rows *own, const byte_table *s, int64_t begin, int64_t end, int64_t first,
+                          int64_t last, float *out)
 {
     for (int64_t panel = first; panel < last; panel += PANELS)
-        for (int64_t r = 0; r < own->real; r += SOME_ROWS) {
+        for (int64_t r = begin; r < end; r += SOME_ROWS) {
             lanes found[SOME_ROWS][PANELS];
             find_sums(s, own, r, panel, found);
             int64_t at = panel * LANES;
@@ -62,22 +63,30 @@ static void multiply_panels(const byte_rows *own, const byte_table *s, int64_t f
         }
 }
 
+/* Threads share the rows or the panels, whichever have more groups to share. */
 void multiply_bytes(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
 {
     int64_t panels = panels_of(s->outs);
-    byte_rows own = room_for_rows(s, rows);
-    if (threads == 1 || rows * s->ins * s->outs < PRODUCT_ALONE_BELOW) {
-        fill_rows(&own, s, 0, rows, x, 0);
-        multiply_panels(&own, s, 0, panels, out);
-    } else
+    byte_rows own = room_for_rows(rows, depth_of(s->ins));
+    if (threads > 1 && own.count / SOME_ROWS > panels / PANELS) {
 #pragma omp parallel num_threads(threads)
-    {
-        int64_t first, last;
-        own_part(rows, &first, &last);
-        fill_rows(&own, s, first, last, x, 0);
-#pragma omp barrier
-        own_panels(panels, &first, &last);
-        multiply_panels(&own, s, first, last, out);
+        {
+            int64_t first, last;
+            own_groups(own.count, SOME_ROWS, &first, &last);
+            fill_rows(&own, s, first, last < rows ? last : rows, x, 0);
+            multiply_some(&own, s, first, last, 0, panels, out);
+        }
+    } else {
+        fill_rows(&own, s, 0, rows, x, 0);
+        if (threads == 1)
+            multiply_some(&own, s, 0, rows, 0, panels, out);
+        else
+#pragma omp parallel num_threads(threads)
+        {
+            int64_t first, last;
+            own_groups(panels, PANELS, &first, &last);
+            multiply_some(&own, s, 0, rows, first, last, out);
+        }
     }
     end_rows(&own);
 }
@@ -114,5 +123,5 @@ EXPORT void saccade_byte_pack(int threads, const byte_table *s) { pack(threads, 
 /* Without the bias. */
 EXPORT void saccade_byte_product(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
 {
-    multiply_bytes(threads, rows, x, s, out);
+    multiply_bytes(rows * s->ins * s->outs < PRODUCT_ALONE_BELOW ? 1 : threads, rows, x, s, out);
 }

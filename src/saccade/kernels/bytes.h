@@ -160,9 +160,8 @@ typedef struct {
     int8_t *bytes; /* (count, depth, DEPTH) */
 } byte_rows;
 
-INLINE byte_rows room_for_rows(const byte_table *s, int64_t rows)
+INLINE byte_rows room_for_rows(int64_t rows, int64_t depth)
 {
-    int64_t depth = depth_of(s->ins);
     byte_rows own = {.real = rows, .count = rounded(rows, SOME_ROWS), .by_fours = HAS_FOURS()};
     own.rows = calloc((size_t)own.count + 1, sizeof(*own.rows));
     own.bytes = calloc((size_t)(own.count * depth * DEPTH) + 1, 1);
@@ -181,12 +180,12 @@ INLINE void fill_rows(const byte_rows *own, const byte_table *s, int64_t first, 
                                 own->bytes + r * depth * DEPTH);
 }
 
-/* The panels that belong to this thread: whole groups. */
-INLINE void own_panels(int64_t panels, int64_t *first, int64_t *last)
+/* The part of so many panels, or rows with the empty ones, that belongs to this thread: whole groups. */
+INLINE void own_groups(int64_t count, int64_t group, int64_t *first, int64_t *last)
 {
-    own_part(panels / PANELS, first, last);
-    *first *= PANELS;
-    *last *= PANELS;
+    own_part(count / group, first, last);
+    *first *= group;
+    *last *= group;
 }
 
 INLINE void end_rows(byte_rows *own)

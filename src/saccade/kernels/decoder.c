@@ -4,13 +4,14 @@
 #include "one_place.h"
 #include "sublayers.h"
 
-#define ENOUGH_ROWS 64 /* of a step: for each thread to have its own */
+#define ROWS_A_THREAD 32 /* of a step: enough for each to have its own */
 
 /* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T + bias, if there is one. */
 EXPORT void saccade_few_products(int threads, int64_t rows, int64_t ins, int64_t outs, const float *x,
                                  const float *weight, const float *bias, float *out)
 {
-    linear(threads, rows, ins, outs, x, weight, (other_forms){NULL, NULL}, 0, out);
+    int team = rows * ins * outs < PRODUCT_ALONE_BELOW ? 1 : threads;
+    linear(team, rows, ins, outs, x, weight, (other_forms){NULL, NULL}, 0, out);
     for (int64_t row = 0; bias && row < rows; row++)
         for (int64_t i = 0; i < outs; i++) out[row * outs + i] += bias[i];
 }
@@ -76,8 +77,8 @@ static void step_rows(int threads, const decoder *d, const member *rows, int64_t
         linear(threads, count, width, width, context, w->cross_output, w->other, CROSS_OUTPUT, hidden);
         add_and_normalise(s, count, hidden, w->cross_output_bias, w->after[1], x, out);
 
-        feed_forward(threads, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->other, w->after[2], hidden,
-                     context, x, out);
+        feed_forward(threads, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->other, w->after[2],
+                     hidden, context, x, out);
     }
     free(keys);
     free(scores);
@@ -85,17 +86,23 @@ static void step_rows(int threads, const decoder *d, const member *rows, int64_t
     free(hidden);
 }
 
+int shares_products(const decoder *d, int64_t rows)
+{
+    return rows * d->shape.width * d->shape.width >= PRODUCT_ALONE_BELOW / 4;
+}
+
 /* A row looks at no other row of this step: with many rows each thread has its own and waits for nobody. With fewer the
  * threads share each product, so that a weight is read once. */
 void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, float *x, float *out)
 {
-    int64_t count = 0, width = d->shape.width;
+    int64_t count = 0;
     for (int64_t i = 0; i < groups; i++) count += pasts[i].rows;
     member *rows = malloc((size_t)(count ? count : 1) * sizeof(*rows)), *row = rows;
     if (!rows) abort();
     for (int64_t i = 0; i < groups; i++)
         for (int64_t number = 0; number < pasts[i].rows; number++) *row++ = (member){pasts + i, number};
-    if (threads == 1 || count < ENOUGH_ROWS || count * width * width < 64 * ALONE_BELOW)
+    if (!shares_products(d, count)) threads = 1;
+    if (threads == 1 || count < threads * ROWS_A_THREAD)
         step_rows(threads, d, rows, 0, count, x, out);
     else
 #pragma omp parallel num_threads(threads)

@@ -2,7 +2,8 @@
  *
  * All tensors are float32, row-major; a row has `width` numbers and rows follow each other without a gap, unless a
  * stride is given. Work is shared by rows, always in the same way, so that equal calls with an equal number of threads
- * give equal bits. Sums over rows are made by each thread for its own rows, then over the threads in their order.
+ * give equal bits. Sums over rows are made by each thread for its own rows, then over the threads in their order. Products
+ * of few rows are shared by their outputs; no bit of them depends on who makes which.
  *
  * Nothing here knows of Python or torch: `__init__.py` makes the calls. All is compiled once for each level of the
  * processor's instructions.
@@ -42,8 +43,8 @@ typedef uint32_t word_lanes __attribute__((vector_size(4 * LANES)));
 
 /* Not worth waking a second thread for fewer numbers. */
 #define ALONE_BELOW 16384
-/* Nor for a product of fewer multiplications: those of one row with a weight (512, 512). */
-#define PRODUCT_ALONE_BELOW (16 * ALONE_BELOW)
+/* Nor for a product of fewer multiplications. */
+#define PRODUCT_ALONE_BELOW (64 * ALONE_BELOW)
 
 INLINE lanes load(const float *from) { return *(const loose_lanes *)from; }
 INLINE void store(float *to, lanes values) { *(loose_lanes *)to = values; }

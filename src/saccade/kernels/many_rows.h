@@ -52,7 +52,8 @@ INLINE void block_of(const int rows, int64_t ins, int64_t some, const float *x, 
             if (b * LANES < some) store_within(out + r * stride + b * LANES, sums[r][b], within(b * LANES, some));
 }
 
-/* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T, by the weight turned round. The rows of `out` are `stride` apart. */
+/* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T, by the weight turned round. The rows of `out` are `stride`
+ * apart. */
 static inline void product_by_turned(int64_t rows, int64_t ins, int64_t outs, const float *x, const float *turned,
                                      float *out, int64_t stride)
 {

@@ -26,7 +26,8 @@
 /* One row of the input. */
 typedef struct {
     float least; /* the largest logit is certainly no smaller */
-    int count;   /* of the tokens that are kept; -1: there were too many */
+    float lost;  /* no token for which there was no room has a larger one */
+    int count;   /* of the tokens that are kept */
     int32_t tokens[MOST];
     float most[MOST]; /* their logits are certainly no larger */
 } looked_at;
@@ -38,19 +39,27 @@ INLINE int is_among(int64_t token, int64_t count, const int64_t *tokens)
     return found;
 }
 
-/* Leave out the tokens of a row that are too small by now; whether there is room again. */
-static int has_room(looked_at *row)
+/* Leave out the tokens of a row that are too small by now. */
+static void make_room(looked_at *row)
 {
     int count = row->count;
-    if (count < MOST) return count >= 0;
     row->count = 0;
     for (int i = 0; i < count; i++)
         if (row->most[i] >= row->least) {
             row->tokens[row->count] = row->tokens[i];
             row->most[row->count++] = row->most[i];
         }
-    if (row->count == MOST) row->count = -1;
-    return row->count >= 0;
+}
+
+/* Keep a token whose logit is no larger than `most`, if there is room. */
+static void keep_one(looked_at *row, int32_t token, float most)
+{
+    if (row->count == MOST) make_room(row);
+    if (row->count < MOST) {
+        row->tokens[row->count] = token;
+        row->most[row->count++] = most;
+    } else if (most > row->lost)
+        row->lost = most;
 }
 
 /* What rows are compared with. */
@@ -69,18 +78,16 @@ static void keep_of(const screen *s, int64_t panel, lanes roughly, float bound, 
         if (token >= s->table->outs || is_among(token, s->nevers, s->never)) continue;
         if (!(roughly[lane] + bound >= row->least)) continue;
         if (roughly[lane] - bound > row->least) row->least = roughly[lane] - bound;
-        if (!has_room(row)) return;
-        row->tokens[row->count] = (int32_t)token;
-        row->most[row->count++] = roughly[lane] + bound;
+        keep_one(row, (int32_t)token, roughly[lane] + bound);
     }
 }
 
 INLINE void look_at(const screen *s, int64_t panel, const byte_row *x, lanes sums, looked_at *row)
 {
     const byte_table *t = s->table;
-    float bound = 0.0f;
-    if (s->exactly || !(t->errors[panel] + x->error < INFINITY))
-        bound = CERTAIN * (t->errors[panel] * (x->norm + x->error) + t->norms[panel] * x->error);
+    float bound = CERTAIN * (t->errors[panel] * (x->norm + x->error) + t->norms[panel] * x->error);
+    if (!(t->errors[panel] + x->error < INFINITY)) row->lost = INFINITY;
+    if (!s->exactly) bound = 0.0f;
     lanes roughly = sums * (load(t->scales + panel * LANES) * x->scale) + load(t->biases + panel * LANES);
     if (REACHES(roughly, row->least - bound)) keep_of(s, panel, roughly, bound, row);
 }
@@ -88,7 +95,10 @@ INLINE void look_at(const screen *s, int64_t panel, const byte_row *x, lanes sum
 /* Look at the panels `first` to `last` for all rows. */
 static void look_through(const screen *s, const byte_rows *own, int64_t first, int64_t last, looked_at *looked)
 {
-    for (int64_t r = 0; r < own->count; r++) looked[r].least = r < own->real ? -INFINITY : INFINITY;
+    for (int64_t r = 0; r < own->count; r++) {
+        looked[r].least = r < own->real ? -INFINITY : INFINITY;
+        looked[r].lost = -INFINITY;
+    }
     for (int64_t panel = first; panel < last; panel += PANELS)
         for (int64_t r = 0; r < own->count; r += SOME_ROWS) {
             lanes found[SOME_ROWS][PANELS];
@@ -103,11 +113,8 @@ static void look_through(const screen *s, const byte_rows *own, int64_t first, i
 static void join(looked_at *row, const looked_at *later)
 {
     if (later->least > row->least) row->least = later->least;
-    if (later->count < 0) row->count = -1;
-    for (int i = 0; i < later->count && has_room(row); i++) {
-        row->tokens[row->count] = later->tokens[i];
-        row->most[row->count++] = later->most[i];
-    }
+    if (later->lost > row->lost) row->lost = later->lost;
+    for (int i = 0; i < later->count; i++) keep_one(row, later->tokens[i], later->most[i]);
 }
 
 static float logit_of(const byte_table *s, int64_t token, const float *x)
@@ -124,10 +131,10 @@ static float logit_of(const byte_table *s, int64_t token, const float *x)
     return sum_of(sums[0] + sums[1]) + (s->bias ? s->bias[token] : 0.0f);
 }
 
-/* The best of the tokens that were kept, or of all if they were too many or none; -inf and 0 if a logit is no number. */
+/* The best of the tokens that were kept, or of all if one that was not could be it; -inf and 0 if a logit is no number. */
 static void decide(const screen *s, const float *x, const looked_at *row, float *value, int64_t *place)
 {
-    int kept = row->count > 0;
+    int kept = row->count > 0 && row->lost < row->least;
     int64_t count = kept ? row->count : s->table->outs;
     *value = -INFINITY;
     *place = 0;
@@ -153,22 +160,18 @@ void screen_best(int threads, int64_t rows, const float *x, const byte_table *ta
 {
     screen s = {table, exactly, nevers, never};
     int64_t panels = panels_of(table->outs), ins = table->ins;
-    byte_rows own = room_for_rows(table, rows);
-    int team = rows * ins * table->outs < PRODUCT_ALONE_BELOW ? 1 : threads;
-    looked_at *looked = calloc((size_t)(team * own.count) + 1, sizeof(*looked));
+    byte_rows own = room_for_rows(rows, depth_of(ins));
+    looked_at *looked = calloc((size_t)(threads * own.count) + 1, sizeof(*looked));
     if (!looked) abort();
-    if (team == 1) {
-        fill_rows(&own, table, 0, rows, x, 1);
+    fill_rows(&own, table, 0, rows, x, 1);
+    if (threads == 1) {
         look_through(&s, &own, 0, panels, looked);
         for (int64_t r = 0; r < rows; r++) decide(&s, x + r * ins, looked + r, values + r, places + r);
     } else
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(threads)
     {
         int64_t first, last;
-        own_part(rows, &first, &last);
-        fill_rows(&own, table, first, last, x, 1);
-#pragma omp barrier
-        own_panels(panels, &first, &last);
+        own_groups(panels, PANELS, &first, &last);
         look_through(&s, &own, first, last, looked + thread_number() * own.count);
 #pragma omp barrier
         own_part(rows, &first, &last);
@@ -195,5 +198,6 @@ void screen_best(int threads, int64_t rows, const float *x, const byte_table *s,
 EXPORT void saccade_screen_best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly,
                                 int64_t nevers, const int64_t *never, float *values, int64_t *places)
 {
-    screen_best(threads, rows, x, s, exactly, nevers, never, values, places);
+    int team = rows * s->ins * s->outs < PRODUCT_ALONE_BELOW ? 1 : threads;
+    screen_best(team, rows, x, s, exactly, nevers, never, values, places);
 }

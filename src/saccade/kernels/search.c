@@ -19,6 +19,11 @@
 #define TAKEN_AT_ONCE 8   /* sentences that a thread takes, and encodes together */
 #define STEPS_A_BLOCK 16  /* whose keys and values are beside each other */
 
+static _Atomic int searches; /* calls that run now, of several threads of Python */
+
+/* As many threads as a step may take: several teams on the same cores would wait for each other at every product. */
+static int team_of(int threads) { return searches > 1 ? 1 : threads; }
+
 /* What to search for. */
 typedef struct {
     const decoder *decoder;
@@ -224,6 +229,8 @@ static void look_further(int threads, const task *t, int64_t count, live *some, 
         }
     }
     decoder_step(threads, t->decoder, count, b.groups, b.x, b.out);
+    int64_t work = rows * width * w->vocabulary / (w->screen || w->bytes ? 4 : 1);
+    if (!shares_products(t->decoder, rows) && work < 4 * PRODUCT_ALONE_BELOW) threads = 1;
     if (w->screen)
         choose_one(threads, t, rows, b);
     else
@@ -368,7 +375,7 @@ static void search_some(int threads, const task *t, int64_t together, int64_t *n
             if (more) some[count++] = begin_live(t, taken, number++);
         }
         if (!count) break;
-        look_further(threads, t, count, some, b);
+        look_further(team_of(threads), t, count, some, b);
         int64_t row = 0, left = 0;
         for (int64_t i = 0; i < count; i++) {
             live *l = some + i;
@@ -487,11 +494,13 @@ EXPORT void saccade_search(int threads, const decoder *d, const words *w, const 
     task t = {.decoder = &own, .words = w, .sources = s ? &from : NULL, .memory = m, .rules = r, .sentences = sentences,
               .taken = taken ? taken : 1, .beam = beam, .wanted = wanted, .logits = times * LOGITS_AT_ONCE,
               .found = found, .turned_output = output, .turned_memory = turned_memory};
+    searches++;
     if (sentences < threads)
         search_some(threads, &t, together, &next);
     else
 #pragma omp parallel num_threads(threads)
         search_some(1, &t, together, &next);
+    searches--;
     for (int64_t l = 0; turned && l < d->shape.layers; l++) free_matrices(turned[l].other.turned);
     for (int64_t l = 0; read && l < s->encoder->shape.layers; l++) free_matrices(read[l].other.turned);
     for (int64_t l = 0; turned_memory && l < d->shape.layers; l++) free(turned_memory[l]);

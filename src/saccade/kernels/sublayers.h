@@ -35,9 +35,10 @@ INLINE void add_and_normalise(shape s, int64_t rows, const float *sublayer, cons
     if (!s.pre) memcpy(x, normal, 4 * (size_t)(rows * s.width));
 }
 
-/* The outputs `first` to `last`, by the weight or turned round; of these, `first` begins a block. */
-INLINE void some_outputs(int64_t first, int64_t last, int64_t rows, int64_t ins, int64_t outs, const float *x,
-                         const float *weight, const float *turned, float *out)
+/* The outputs `first` to `last`, by the weight or by its turned form; `first` begins a block. Compiled once, so that shared
+ * outputs have the bits of others. */
+static __attribute__((noinline)) void some_outputs(int64_t first, int64_t last, int64_t rows, int64_t ins, int64_t outs,
+                                                   const float *x, const float *weight, const float *turned, float *out)
 {
     if (turned)
         product_by_turned(rows, ins, last - first, x, turned + first * ins, out + first, outs);
@@ -53,7 +54,7 @@ INLINE void linear(int threads, int64_t rows, int64_t ins, int64_t outs, const f
     const float *turned = other.turned ? other.turned[place] : NULL;
     if (other.bytes)
         multiply_bytes(threads, rows, x, other.bytes + place, out);
-    else if (threads == 1 || rows * ins * outs < PRODUCT_ALONE_BELOW)
+    else if (threads == 1)
         some_outputs(0, outs, rows, ins, outs, x, weight, turned, out);
     else
 #pragma omp parallel num_threads(threads)
@@ -66,9 +67,9 @@ INLINE void linear(int threads, int64_t rows, int64_t ins, int64_t outs, const f
 }
 
 /* The last sublayer of a layer, with room for `hidden` (rows, inner) and for what comes of it, `fed` (rows, width). */
-INLINE void feed_forward(int threads, shape s, int64_t rows, const float *expand, const float *expand_bias, const float *contract,
-                         const float *contract_bias, other_forms other, norm after, float *hidden, float *fed, float *x,
-                         float *normal)
+INLINE void feed_forward(int threads, shape s, int64_t rows, const float *expand, const float *expand_bias,
+                         const float *contract, const float *contract_bias, other_forms other, norm after, float *hidden,
+                         float *fed, float *x, float *normal)
 {
     linear(threads, rows, s.width, s.inner, normal, expand, other, EXPAND, hidden);
     for (int64_t row = 0; row < rows; row++) rectify_row(s.inner, hidden + row * s.inner, expand_bias);

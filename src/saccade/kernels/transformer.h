@@ -113,4 +113,8 @@ void encode_rows(int threads, const encoder *e, int64_t sentences, const int64_t
  * is its last norm. */
 void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, float *x, float *out);
 
+/* Whether the products of a step with so many rows are worth several threads: one follows close upon another, so that these
+ * need not be woken for each, and less is enough. */
+int shares_products(const decoder *d, int64_t rows);
+
 #endif

@@ -136,50 +136,60 @@ INLINE float largest_in(const float *from, int64_t count)
     return largest;
 }
 
+/* The rows `first` to `last`. */
+static void largest_of_rows(int64_t first, int64_t last, int64_t width, float *logits, int64_t nevers,
+                            const int64_t *never, int64_t count, float *values, int64_t *places)
+{
+    int64_t chunks = (width + CHUNK - 1) / CHUNK;
+    float *tops = zeros((size_t)chunks);
+    for (int64_t row = first; row < last; row++) {
+        float *a = logits + row * width;
+        for (int64_t c = 0; c < chunks; c++)
+            tops[c] = largest_in(a + c * CHUNK, width - c * CHUNK < CHUNK ? width - c * CHUNK : CHUNK);
+        float top = largest_in(tops, chunks);
+        lanes powers[2] = {{0}, {0}};
+        int64_t at = 0;
+        for (; at + 2 * LANES <= width; at += 2 * LANES)
+            for (int i = 0; i < 2; i++) powers[i] += exponential(load(a + at + i * LANES) - top);
+        float power = sum_of(powers[0] + powers[1]);
+        for (; at < width; at += LANES) {
+            int some = within(at, width);
+            float rest[LANES] = {0};
+            store_within(rest, exponential(load_within(a + at, some) - top), some);
+            power += sum_of(load(rest));
+        }
+        float log_power = logf(power);
+        for (int64_t i = 0; i < nevers; i++) {
+            int64_t c = never[i] / CHUNK;
+            a[never[i]] = -INFINITY;
+            tops[c] = largest_in(a + c * CHUNK, width - c * CHUNK < CHUNK ? width - c * CHUNK : CHUNK);
+        }
+        for (int64_t i = 0; i < count; i++) {
+            float value = largest_in(tops, chunks);
+            int64_t c = 0;
+            while (c + 1 < chunks && tops[c] != value) c++;
+            int64_t place = c * CHUNK, end = place + CHUNK < width ? place + CHUNK : width;
+            while (place + 1 < end && a[place] != value) place++;
+            values[row * count + i] = value - top - log_power;
+            places[row * count + i] = place;
+            a[place] = -INFINITY;
+            tops[c] = largest_in(a + c * CHUNK, end - c * CHUNK);
+        }
+    }
+    free(tops);
+}
+
 void largest(int threads, int64_t rows, int64_t width, float *logits, int64_t nevers, const int64_t *never,
              int64_t count, float *values, int64_t *places)
 {
-    int64_t chunks = (width + CHUNK - 1) / CHUNK;
-#pragma omp parallel num_threads(threads) if (rows * width >= ALONE_BELOW)
+    if (threads == 1 || rows == 1 || rows * width < ALONE_BELOW)
+        largest_of_rows(0, rows, width, logits, nevers, never, count, values, places);
+    else
+#pragma omp parallel num_threads(threads)
     {
         int64_t first, last;
         own_part(rows, &first, &last);
-        float *tops = zeros((size_t)chunks);
-        for (int64_t row = first; row < last; row++) {
-            float *a = logits + row * width;
-            for (int64_t c = 0; c < chunks; c++)
-                tops[c] = largest_in(a + c * CHUNK, width - c * CHUNK < CHUNK ? width - c * CHUNK : CHUNK);
-            float top = largest_in(tops, chunks);
-            lanes powers[2] = {{0}, {0}};
-            int64_t at = 0;
-            for (; at + 2 * LANES <= width; at += 2 * LANES)
-                for (int i = 0; i < 2; i++) powers[i] += exponential(load(a + at + i * LANES) - top);
-            float power = sum_of(powers[0] + powers[1]);
-            for (; at < width; at += LANES) {
-                int some = within(at, width);
-                float rest[LANES] = {0};
-                store_within(rest, exponential(load_within(a + at, some) - top), some);
-                power += sum_of(load(rest));
-            }
-            float log_power = logf(power);
-            for (int64_t i = 0; i < nevers; i++) {
-                int64_t c = never[i] / CHUNK;
-                a[never[i]] = -INFINITY;
-                tops[c] = largest_in(a + c * CHUNK, width - c * CHUNK < CHUNK ? width - c * CHUNK : CHUNK);
-            }
-            for (int64_t i = 0; i < count; i++) {
-                float value = largest_in(tops, chunks);
-                int64_t c = 0;
-                while (c + 1 < chunks && tops[c] != value) c++;
-                int64_t place = c * CHUNK, end = place + CHUNK < width ? place + CHUNK : width;
-                while (place + 1 < end && a[place] != value) place++;
-                values[row * count + i] = value - top - log_power;
-                places[row * count + i] = place;
-                a[place] = -INFINITY;
-                tops[c] = largest_in(a + c * CHUNK, end - c * CHUNK);
-            }
-        }
-        free(tops);
+        largest_of_rows(first, last, width, logits, nevers, never, count, values, places);
     }
 }
 
