@@ -34,7 +34,6 @@ SENTENCES_A_BATCH = (32, 128)  # of transformers
 TUNED_ON = 400  # sentences with which settings are chosen
 SINGLE = 100  # sentences that are translated one by one
 SINGLE_TUNED_ON = 20  # of these
-FEWER = {"joeynmt": 100}  # sentences of a peer that keeps no keys and values: all would take it twelve minutes a round
 ENGINES = {
     "Saccade (auto)": ("auto", "float32"),
     EIGHT_BITS: ("auto", "int8"),
@@ -262,15 +261,12 @@ def own_model(bench: Bench, entry: Entry) -> list[Contestant]:
         bench.contest.reasons[entry.name] = str(error)
         return []
 
-    first, size = FEWER.get(entry.peer), SIZES[bench.size_name]
-    notes = ["untrained weights", *([] if size.length else [f"{size.own_length} steps an output"])]
-    if first is not None and first < bench.sentences:
-        notes.append(f"the first {first} sentences")
+    size = SIZES[bench.size_name]
     for one in bench.contest.series:
-        one.notes[entry.name] = ", ".join(notes)
+        one.notes[entry.name] = "untrained weights" + ("" if size.length else f", {size.own_length} steps an output")
 
     def measure() -> Turn:
-        job = bench.job(entry.peer, "decoding", folder=folder, dropout=0.0, label_smoothing=0.0, first=first)
+        job = bench.job(entry.peer, "decoding", folder=folder, dropout=0.0, label_smoothing=0.0)
         job["size"]["length"] = size.own_length
         return turn_of(bench, entry.name, run_job(entry.peer, job), None, scored=False)
 
