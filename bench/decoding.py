@@ -1,7 +1,7 @@
 """The speed of decoding, side by side: many sentences from raw text to raw text, and one sentence at a time.
 
-Saccade, CTranslate2 and transformers have the same weights; Joey NMT and eole decode with models of their own, which
-write as many tokens as ours does on average.
+Saccade, CTranslate2 and transformers have the same weights, and eole where it can; Joey NMT decodes with a model of its
+own, which writes as many tokens as ours does on average.
 CTranslate2 is tried with many settings first, transformers with two sizes of a batch, and the best ones count.
 """
 
@@ -24,6 +24,7 @@ from bench.processes import Outcome, run_job
 from bench.series import EIGHT_BITS, Contest, Contestant, Series, Turn, machine_limits, say, take_turns
 from bench.sizes import SIZES
 from bench.training import Entry, note_the_absent
+from bench.transplant import eole_model
 from bench.work import Work, job_for, prepare
 
 BEAMS = (1, 5)
@@ -130,7 +131,10 @@ def contest_of_decoding(
         contestants += huggingface(bench)
     for entry in PEERS[1:]:
         if ready(environments, entry.peer):
-            contestants += own_model(bench, entry)
+            ours_fit = (
+                entry.peer == "eole" and not size.length
+            )  # it cannot put the norm last, as `transformer-base` does
+            contestants += eole(bench, entry) if ours_fit else own_model(bench, entry)
     take_turns(contest, contestants, rounds, limits=lambda: machine_limits(limit_seconds))
     return contest
 
@@ -251,6 +255,20 @@ def huggingface(bench: Bench) -> list[Contestant]:
         return turn_of(bench, name, run_job("transformers", job), None)
 
     return [Contestant(name, measure)]
+
+
+def eole(bench: Bench, entry: Entry) -> list[Contestant]:
+    """eole on the same weights."""
+    try:
+        folder = str(eole_model(bench.model))
+    except NoModelError as error:
+        bench.contest.reasons[entry.name] = str(error)
+        return []
+
+    def measure() -> Turn:
+        return turn_of(bench, entry.name, run_job("eole", bench.job("eole", "decoding", export=folder)), None)
+
+    return [Contestant(entry.name, measure)]
 
 
 def own_model(bench: Bench, entry: Entry) -> list[Contestant]:

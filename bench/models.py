@@ -98,11 +98,16 @@ def model_folder(path: Path) -> Path:
     return folder.absolute()
 
 
-def export(model: SaccadeModel, form: str) -> Path:
-    """The same weights in another's format, by `saccade export`."""
+def place_of_export(model: SaccadeModel, form: str) -> Path:
+    """Where these weights are kept in another's format."""
     weights = model.folder / "model.safetensors"
     digest = hashlib.sha256(f"{model.folder} {weights.stat().st_mtime_ns}".encode()).hexdigest()[:12]
-    folder = CACHE / "exports" / f"{form}-{digest}"
+    return CACHE / "exports" / f"{form}-{digest}"
+
+
+def export(model: SaccadeModel, form: str) -> Path:
+    """The same weights in another's format, by `saccade export`."""
+    folder = place_of_export(model, form)
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         call([*SACCADE, "export", str(model.folder), "--format", form, "--output", str(folder)], f"export-{form}")
