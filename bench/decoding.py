@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,7 +128,7 @@ def contest_of_decoding(
     if ready(environments, "ctranslate2"):
         contestants += ctranslate2(bench)
     if ready(environments, "transformers"):
-        contestants += huggingface(bench)
+        contestants += huggingface(bench, PEERS[0])
     for entry in PEERS[1:]:
         if ready(environments, entry.peer):
             ours_fit = (
@@ -241,32 +241,27 @@ def run_ctranslate2(
     return run_job("ctranslate2", job, variables=BACKENDS[settings.backend])
 
 
-def huggingface(bench: Bench) -> list[Contestant]:
+def huggingface(bench: Bench, entry: Entry) -> list[Contestant]:
     """`generate` on the same weights; its better size of batch counts in every round."""
-    name = PEERS[0].name
-    try:
-        folder = str(export(bench.model, "huggingface"))
-    except NoModelError as error:
-        bench.contest.reasons[name] = f"no weights for it: {error}"
-        return []
-
-    def measure() -> Turn:
-        job = bench.job("transformers", "decoding", export=folder, batch_sizes=SENTENCES_A_BATCH)
-        return turn_of(bench, name, run_job("transformers", job), None)
-
-    return [Contestant(name, measure)]
+    return on_our_weights(bench, entry, lambda: export(bench.model, "huggingface"), batch_sizes=SENTENCES_A_BATCH)
 
 
 def eole(bench: Bench, entry: Entry) -> list[Contestant]:
     """eole on the same weights."""
+    return on_our_weights(bench, entry, lambda: eole_model(bench.model))
+
+
+def on_our_weights(bench: Bench, entry: Entry, write: Callable[[], Path], **more: Any) -> list[Contestant]:
+    """A peer with the folder of weights that is written for it."""
     try:
-        folder = str(eole_model(bench.model))
+        folder = str(write())
     except NoModelError as error:
-        bench.contest.reasons[entry.name] = str(error)
+        bench.contest.reasons[entry.name] = f"no weights for it: {error}"
         return []
 
     def measure() -> Turn:
-        return turn_of(bench, entry.name, run_job("eole", bench.job("eole", "decoding", export=folder)), None)
+        job = bench.job(entry.peer, "decoding", export=folder, **more)
+        return turn_of(bench, entry.name, run_job(entry.peer, job), None)
 
     return [Contestant(entry.name, measure)]
 
