@@ -346,7 +346,7 @@ def logits_job(run: str, source: str, target: str, output: str) -> dict[str, Any
     translator = saccade.load(run, "cpu", engine="torch")
     texts = [Path(name).read_text(encoding="utf-8").splitlines()[:64] for name in (source, target)]
     tokenizers = translator.tokenizers
-    sources = padded([ids + [tokenizers.source.symbols.end] for ids in tokenizers.source.encode_batch(texts[0])])
+    sources = padded([[*ids, tokenizers.source.symbols.end] for ids in tokenizers.source.encode_batch(texts[0])])
     begin = tokenizers.target.symbols.begin
     prefixes = padded([[begin, *ids] for ids in tokenizers.target.encode_batch(texts[1])])
     pad = tokenizers.target.symbols.pad

@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from saccade.checkpoint import (
+from saccade.data.config import DataConfig
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
+from saccade.model_folder import (
     ModelFolder,
     load_model_folder,
     read_model_folder,
     save_model_folder,
     vocabulary_sizes,
 )
-from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.tokenizer_pair import train_tokenizers
 from saccade.models.registry import choose
 
 

@@ -25,16 +25,16 @@ from bench.places import ROOT
 from bench.series import say
 from bench.spread import Spread
 from bench.tables import markdown_table
-from saccade.data.corpus import Corpus, corpus_of_arrays
-from saccade.data.order import Order
+from saccade.data.cache.corpus import Corpus, corpus_of_arrays
+from saccade.data.sampling.batch_sampler import Order
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search
 from saccade.interface import Source, VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
 from saccade.training.assembly import make_loop
+from saccade.training.compute_settings import autocast_for, prepare_machine
 from saccade.training.config import TrainingConfig
-from saccade.training.machine import autocast_for, prepare_machine
 from saccade.training.objectives.likelihood import Likelihood
 
 VOCABULARY = 8_000

@@ -21,17 +21,17 @@ import numpy as np
 import torch
 
 from saccade.allocator import keep_memory
-from saccade.data.corpus import corpus_of_arrays
-from saccade.data.order import Order
+from saccade.data.cache.corpus import corpus_of_arrays
+from saccade.data.sampling.batch_sampler import Order
 from saccade.interface import VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
+from saccade.training.checkpoints.background_saving import Saver
+from saccade.training.checkpoints.checkpoint import State
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizer import make_optimizer
-from saccade.training.saving import Saver
-from saccade.training.state import State
+from saccade.training.optimizers import make_optimizer
 
 SAVE_EVERY = 100  # steps between two saves of the bar
 

@@ -23,20 +23,20 @@ import torch
 
 from bench.limits import matmul_rate
 from saccade.allocator import keep_memory
-from saccade.checkpoint import vocabulary_sizes
-from saccade.data.batches import collate
+from saccade.data.cache.corpus import build_corpus
 from saccade.data.config import DataConfig
-from saccade.data.corpus import build_corpus
-from saccade.data.files import Pair, read_pairs
-from saccade.data.order import Order, Place
-from saccade.data.tokenizer_pair import train_tokenizers
+from saccade.data.reading.pair_files import Pair, read_pairs
+from saccade.data.sampling.batch_sampler import Order, Place
+from saccade.data.sampling.batches import collate
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.distributed.group import Group, join
+from saccade.model_folder import vocabulary_sizes
 from saccade.models.registry import choose
 from saccade.training.config import TrainingConfig
-from saccade.training.flops import flops_of_batch
 from saccade.training.loop import Loop
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizer import make_optimizer
+from saccade.training.optimizers import make_optimizer
+from saccade.training.preflight.flops import flops_of_batch
 
 
 def pairs() -> tuple[str, list[Pair]]:

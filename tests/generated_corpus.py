@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from saccade.data.corpus import Corpus, corpus_of_arrays
+from saccade.data.cache.corpus import Corpus, corpus_of_arrays
 from saccade.symbols import Symbols
 
 

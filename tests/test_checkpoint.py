@@ -8,8 +8,13 @@ import pytest
 import torch
 
 from laws.subjects import build_model, choice_of
-from saccade import checkpoint
-from saccade.checkpoint import (
+from saccade import model_folder as checkpoint
+from saccade.data.config import DataConfig
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
+from saccade.errors import SaccadeError
+from saccade.folder import describe_file, whole_folder, write_json
+from saccade.model_folder import (
     ModelFolder,
     find_model_folder,
     load_model_folder,
@@ -18,12 +23,7 @@ from saccade.checkpoint import (
     save_tensors,
     weights_of,
 )
-from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.tokenizer_pair import train_tokenizers
-from saccade.errors import SaccadeError
-from saccade.folder import describe_file, whole_folder, write_json
-from saccade.training.averaging import average_weights
+from saccade.training.checkpoints.averaging import average_weights
 
 SUBJECT = ("transformer", {})
 PAIRS = [Pair("ein kleiner Hund", "a small dog"), Pair("eine große Katze", "a big cat")] * 4

@@ -15,17 +15,17 @@ import torch
 import saccade
 from bench.peers.job import Updates, read_ids, read_job, read_lines, tell, write_lines
 from saccade.allocator import keep_memory
-from saccade.data.batches import collate
-from saccade.data.corpus import Corpus, corpus_of_arrays
-from saccade.data.order import Order, Place
+from saccade.data.cache.corpus import Corpus, corpus_of_arrays
+from saccade.data.sampling.batch_sampler import Order, Place
+from saccade.data.sampling.batches import collate
 from saccade.interface import VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
 from saccade.training.assembly import make_loop
+from saccade.training.compute_settings import autocast_for, prepare_machine
 from saccade.training.config import TrainingConfig
-from saccade.training.flops import FlopRate
-from saccade.training.machine import autocast_for, prepare_machine
 from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.preflight.flops import FlopRate
 
 # unknown, pad, begin, end are 0, 1, 2, 3 in the pieces of the benchmark
 OWN_IDS = np.array([Symbols.unknown, Symbols.pad, Symbols.begin, Symbols.end])

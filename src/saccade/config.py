@@ -11,8 +11,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from saccade.errors import SaccadeError, UsageError, did_you_mean
-from saccade.recipe_loader import RecipeLoader
-from saccade.untrusted import check_plain, read_text, shown
+from saccade.strict_yaml import RecipeLoader
+from saccade.untrusted_files import check_plain, read_text, shown
 
 LARGEST = 2**18  # bytes of a YAML file, enough for some thousand paths; its parser takes some seconds for this many
 

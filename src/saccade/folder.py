@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.errors import SaccadeError
-from saccade.untrusted import check_plain, parse_json, read_text, shown
+from saccade.untrusted_files import check_plain, parse_json, read_text, shown
 
 MANIFEST = "manifest.json"
 LARGEST = 2**20  # bytes of a file of plain data

@@ -9,7 +9,7 @@ from command_line import TINY, Answer, Saccade
 
 from saccade.cli.demo import write_numbers
 from saccade.cli.main import main
-from saccade.data.numbers import number_pairs
+from saccade.data.number_words import number_pairs
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_without_a_model(data: Path, files: Path, saccade: Saccade, monkeypatch:
     def fail(*_: object, **__: object) -> Any:
         raise AssertionError("no model was wanted")
 
-    monkeypatch.setattr("saccade.training.inspector.forecast", fail)
+    monkeypatch.setattr("saccade.training.preflight.inspector.forecast", fail)
     answer = saccade("check", *options(data, "train"), *TEXTS)
     assert answer.code == 0
     assert "vocabulary: 80" in answer.out
@@ -198,7 +198,7 @@ def test_a_disk_that_is_too_small(data: Path, files: Path, saccade: Saccade, mon
     class Full:
         free = 10
 
-    monkeypatch.setattr("saccade.training.machine.shutil.disk_usage", lambda _: Full)
+    monkeypatch.setattr("saccade.training.compute_settings.shutil.disk_usage", lambda _: Full)
     answer = saccade("check", *options(data, "train"), *TINY)
     assert answer.code == 1
     assert "checkpoints and models will need" in answer.out
@@ -215,7 +215,7 @@ def test_a_model_that_cannot_hold_its_data(data: Path, files: Path, saccade: Sac
 def test_too_little_memory_is_a_warning(
     data: Path, files: Path, saccade: Saccade, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saccade.training.forecast.available_memory", lambda _: 1000)
+    monkeypatch.setattr("saccade.training.preflight.forecast.available_memory", lambda _: 1000)
     answer = saccade("check", *options(data, "train"), *TINY)
     assert answer.code == 0
     assert "warning: the longest batch is expected to need" in answer.out

@@ -114,7 +114,7 @@ def test_a_fault_of_ours_is_called_one(monkeypatch: pytest.MonkeyPatch, saccade:
     def fail(*_: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr("saccade.checkpoint.find_model_folder", fail)
+    monkeypatch.setattr("saccade.model_folder.find_model_folder", fail)
     answer = saccade("info", "x")
     assert (answer.code, answer.out) == (1, "")
     assert answer.err.startswith("saccade: internal error: KeyError: 'surprise'")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from saccade.cli.command import complete_json, separate
 from saccade.cli.settings import apply_settings, split_lists
-from saccade.cli.verb import complete_json, separate
 from saccade.errors import SaccadeError, UsageError
 from saccade.training.config import RunConfig
 

@@ -102,7 +102,7 @@ def test_empty_files_are_named_before_anything_starts(
 def test_a_recipe_gives_data_and_decoding_only(
     data: Path, tmp_path: Path, saccade: Saccade, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from saccade.comparison import compare
+    from saccade.studies.comparison import compare
 
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(

@@ -13,9 +13,9 @@ import pytest
 from command_line import Answer, Saccade
 
 from saccade.cli.main import main
-from saccade.complexity.measurement import Measurement, Timing, left_out
-from saccade.complexity.paths import SignalPath
-from saccade.complexity.series import Plan
+from saccade.studies.complexity.measurement import Measurement, Timing, left_out
+from saccade.studies.complexity.paths import SignalPath
+from saccade.studies.complexity.series import Plan
 
 TINY = ("--lengths", "64,128", "--widths", "8,16", "--seconds", "0.001", "--path-lengths", "8", "--radius", "4")
 FILES = ("cost.json", "cost.csv", "cost.png")
@@ -39,7 +39,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answer, Path]:
         contextlib.redirect_stderr(err),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("saccade.complexity.series.measurements", invented)
+        patch.setattr("saccade.studies.complexity.series.measurements", invented)
         arguments = ["--layers", "convolution", "--json", files[0], "--csv", files[1], "--png", files[2]]
         code = main(["complexity", *TINY, *arguments])
     return Answer(code, out.getvalue(), err.getvalue()), folder
@@ -92,8 +92,8 @@ def invent(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                     raise error
                 yield found if why is None else left_out(found, why)
 
-        monkeypatch.setattr("saccade.complexity.series.measurements", measurements)
-        monkeypatch.setattr("saccade.complexity.paths.longest_path", lambda *_: SignalPath(2, 3))
+        monkeypatch.setattr("saccade.studies.complexity.series.measurements", measurements)
+        monkeypatch.setattr("saccade.studies.complexity.paths.longest_path", lambda *_: SignalPath(2, 3))
 
     return replace
 
@@ -134,7 +134,7 @@ def test_an_interruption_among_the_paths(
     def interrupt(*_: object) -> SignalPath:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("saccade.complexity.paths.longest_path", interrupt)
+    monkeypatch.setattr("saccade.studies.complexity.paths.longest_path", interrupt)
     answer = saccade("complexity", *PLAIN)
     assert answer.code == 130
     assert "longest path" in answer.out
@@ -150,7 +150,7 @@ def test_a_fault_in_a_path_leaves_it_out(
             raise RuntimeError("no such kernel")
         return SignalPath(1, 1)
 
-    monkeypatch.setattr("saccade.complexity.paths.longest_path", fail)
+    monkeypatch.setattr("saccade.studies.complexity.paths.longest_path", fail)
     answer = saccade("complexity", *PLAIN, "--path-lengths", "4,8")
     assert answer.code == 0
     assert "1 (1)" in answer.out
@@ -179,7 +179,7 @@ def test_a_full_disk_leaves_the_old_file_and_the_tables(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("saccade.cli.output_file.flush", full)
-    monkeypatch.setattr("saccade.complexity.picture.plot_png", lambda findings, path: path.write_bytes(b"half"))
+    monkeypatch.setattr("saccade.studies.complexity.picture.plot_png", lambda findings, path: path.write_bytes(b"half"))
     answer = saccade("complexity", *PLAIN, option, old)
     assert answer.code == 1
     assert f"{old}: cannot be written: No space left on device" in answer.err

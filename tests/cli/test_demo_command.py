@@ -8,7 +8,7 @@ import pytest
 from command_line import Saccade
 
 from saccade.cli import demo
-from saccade.data.numbers import number_pairs
+from saccade.data.number_words import number_pairs
 from saccade.training.config import RunConfig
 
 

@@ -9,11 +9,11 @@ from command_line import Saccade
 
 import saccade as package
 from laws.subjects import build_model, choice_of
-from saccade.checkpoint import ModelFolder, save_model_folder, vocabulary_sizes
-from saccade.data.lexicon import read_lexicon
-from saccade.data.tokenizer import Tokenizer
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.lexicon.lexicon_file import read_lexicon
+from saccade.data.tokenizers.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
+from saccade.model_folder import ModelFolder, save_model_folder, vocabulary_sizes
 
 ENGLISH = ["the house", "the book", "a book", "a house", "the garden"]
 GERMAN = ["das Haus", "das Buch", "ein Buch", "ein Haus", "das Gärtlein"]
@@ -126,7 +126,9 @@ def test_what_is_there_already_is_replaced_only_on_request(
     output.write_text("by\thand\n")
     files = ["--source", texts[0], "--target", texts[1], "--output", output]
     with monkeypatch.context() as patch:
-        patch.setattr("saccade.data.ibm_model.learn_translations", lambda *_, **__: pytest.fail("it was learnt"))
+        patch.setattr(
+            "saccade.data.lexicon.ibm_model_1.learn_translations", lambda *_, **__: pytest.fail("it was learnt")
+        )
         answer = saccade("lexicon", *files)
     assert answer.code == 1
     assert "mine.tsv: is there already" in answer.err

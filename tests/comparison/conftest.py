@@ -7,8 +7,8 @@ import pytest
 import torch
 from small_comparison import write_corpus
 
-from saccade.comparison import compare as comparing
-from saccade.training import tracking
+from saccade.studies.comparison import compare as comparing
+from saccade.training import run_tracking as tracking
 
 
 @pytest.fixture(scope="module")

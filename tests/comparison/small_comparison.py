@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 from typing import Any
 
-from saccade.comparison.budget import read_budget
-from saccade.comparison.entries import find_entries
-from saccade.comparison.process import Ended
-from saccade.comparison.request import Request
-from saccade.comparison.worker import read_job, run_phase
+from saccade.studies.comparison.budget import read_budget
+from saccade.studies.comparison.entries import find_entries
+from saccade.studies.comparison.process import Ended
+from saccade.studies.comparison.request import Request
+from saccade.studies.comparison.worker import read_job, run_phase
 
 ENGLISH = {"one": "eins", "two": "zwei", "three": "drei", "red": "rot", "green": "grün", "cat": "Katze", "dog": "Hund"}
 TINY = {"width": 8, "heads": 2, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1}

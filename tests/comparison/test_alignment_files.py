@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from saccade.comparison.alignments import MOST_PIECES, Alignment, alignment_of, alignment_path, read_alignment
-from saccade.comparison.alignments import write_alignment as write
 from saccade.errors import SaccadeError
 from saccade.folder import LARGEST
 from saccade.inference.explanation import Explanation
+from saccade.studies.comparison.alignments import MOST_PIECES, Alignment, alignment_of, alignment_path, read_alignment
+from saccade.studies.comparison.alignments import write_alignment as write
 
 
 def explanation(target: int, source: int) -> Explanation:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.comparison.budget import Budget, read_budget
 from saccade.errors import UsageError
+from saccade.studies.comparison.budget import Budget, read_budget
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,16 @@ from xml.etree import ElementTree
 import pytest
 from small_comparison import in_this_process, request_of
 
-from saccade.comparison.budget import read_budget
-from saccade.comparison.compare import Outcome, compare
-from saccade.comparison.planning import plan
-from saccade.comparison.process import Ended
-from saccade.comparison.result import outputs_path, read_result, result_path, run_path
-from saccade.comparison.worker import Job, read_job, write_job
 from saccade.config import merge, read_yaml
 from saccade.errors import SaccadeError, UsageError
-from saccade.evaluation.scores import bleu
-from saccade.training.tracking import RunTracker
+from saccade.evaluation.metrics import bleu
+from saccade.studies.comparison.budget import read_budget
+from saccade.studies.comparison.compare import Outcome, compare
+from saccade.studies.comparison.planning import plan
+from saccade.studies.comparison.process import Ended
+from saccade.studies.comparison.result import outputs_path, read_result, result_path, run_path
+from saccade.studies.comparison.worker import Job, read_job, write_job
+from saccade.training.run_tracking import RunTracker
 
 COMMAND = "saccade compare --sentence 'a <b> & c'"
 

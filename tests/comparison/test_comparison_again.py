@@ -14,16 +14,16 @@ from typing import NoReturn
 import pytest
 from small_comparison import in_this_process, request_of
 
-from saccade.comparison import worker
-from saccade.comparison.alignments import read_alignment
-from saccade.comparison.compare import compare
-from saccade.comparison.process import Ended
-from saccade.comparison.result import outputs_path, read_result, result_path, run_path
 from saccade.config import merge, read_yaml
 from saccade.errors import SaccadeError
 from saccade.inference.translator import Translator
-from saccade.training.lock import run_lock
-from saccade.training.tracking import RunTracker
+from saccade.studies.comparison import worker
+from saccade.studies.comparison.alignments import read_alignment
+from saccade.studies.comparison.compare import compare
+from saccade.studies.comparison.process import Ended
+from saccade.studies.comparison.result import outputs_path, read_result, result_path, run_path
+from saccade.training.run_lock import run_lock
+from saccade.training.run_tracking import RunTracker
 
 pytestmark = pytest.mark.usefixtures("quick", "no_pictures")
 

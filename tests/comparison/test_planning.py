@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.comparison.budget import Budget
-from saccade.comparison.planning import Speed, plan, planned_settings
+from saccade.studies.comparison.budget import Budget
+from saccade.studies.comparison.planning import Speed, plan, planned_settings
 from saccade.training.config import TrainingConfig, run_config
 
 

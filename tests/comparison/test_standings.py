@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 
 from saccade.cli.table import table
-from saccade.comparison.alignments import Alignment
-from saccade.comparison.entries import Entry
-from saccade.comparison.notes import notes_on
-from saccade.comparison.planning import Plan
-from saccade.comparison.request import chosen_sentence
-from saccade.comparison.result import Decoded, Result, Trained
-from saccade.comparison.standings import Row, Standings, check_same_data, curve_of, find_baseline
-from saccade.comparison.tables import csv_text, fitting, tables_of
 from saccade.errors import SaccadeError
 from saccade.evaluation.bootstrap import Interval
 from saccade.evaluation.length_buckets import Bucket
 from saccade.models.family import Costs
+from saccade.studies.comparison.alignments import Alignment
+from saccade.studies.comparison.entries import Entry
+from saccade.studies.comparison.notes import notes_on
+from saccade.studies.comparison.planning import Plan
+from saccade.studies.comparison.request import chosen_sentence
+from saccade.studies.comparison.result import Decoded, Result, Trained
+from saccade.studies.comparison.standings import Row, Standings, check_same_data, curve_of, find_baseline
+from saccade.studies.comparison.tables import csv_text, fitting, tables_of
 
 BUCKETS = tuple(Bucket(low, low + 9, tuple(range(100 * low, 100 * low + 40))) for low in range(1, 72, 10))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from saccade.comparison.process import Ended, death, run_process
+from saccade.studies.comparison.process import Ended, death, run_process
 
 UNBLOCK = "import os, pathlib, signal, sys, time\nsignal.pthread_sigmask(signal.SIG_UNBLOCK, range(1, 16))\n"
 
@@ -76,7 +76,14 @@ def test_the_reason_comes_through_the_pipe() -> None:
 
 def test_a_worker_that_cannot_begin_says_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.json").write_text("{}", encoding="utf-8")
-    words = [sys.executable, "-m", "saccade.comparison.launch", "plan", str(tmp_path / "job.json"), str(os.getpid())]
+    words = [
+        sys.executable,
+        "-m",
+        "saccade.studies.comparison.launch",
+        "plan",
+        str(tmp_path / "job.json"),
+        str(os.getpid()),
+    ]
     ended = run_process(words)
     assert ended.code != 0
     assert "is no job of a comparison" in ended.reason
@@ -89,7 +96,7 @@ def test_a_signal_during_the_import_ends_a_worker_without_a_word(tmp_path: Path)
     (folder / "__init__.py").write_text(
         f"import pathlib, time\npathlib.Path({str(ready)!r}).touch()\ntime.sleep(60)\n", encoding="utf-8"
     )
-    words = [sys.executable, "-m", "saccade.comparison.launch", "plan", "job.json", str(os.getpid()), "2"]
+    words = [sys.executable, "-m", "saccade.studies.comparison.launch", "plan", "job.json", str(os.getpid()), "2"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     with subprocess.Popen(words, stderr=subprocess.PIPE, env=environment) as process:
         while not ready.exists():
@@ -103,7 +110,7 @@ def test_a_signal_during_the_import_ends_a_worker_without_a_word(tmp_path: Path)
 def test_a_worker_whose_comparison_was_killed_stops_as_on_sigterm(tmp_path: Path) -> None:
     begun, stopped = tmp_path / "begun", tmp_path / "stopped"
     orphan = UNBLOCK + (
-        "from saccade.comparison.launch import watch\n"
+        "from saccade.studies.comparison.launch import watch\n"
         "def stop(*_):\n"
         f"    pathlib.Path({str(stopped)!r}).touch(); os._exit(0)\n"
         "signal.signal(signal.SIGTERM, stop)\n"
@@ -112,7 +119,7 @@ def test_a_worker_whose_comparison_was_killed_stops_as_on_sigterm(tmp_path: Path
         "time.sleep(60)\n"
     )
     call = f"run_process([sys.executable, '-c', {orphan!r}])"
-    parent = f"import sys\nfrom saccade.comparison.process import run_process\n{call}\n"
+    parent = f"import sys\nfrom saccade.studies.comparison.process import run_process\n{call}\n"
     with subprocess.Popen([sys.executable, "-c", parent]) as process:
         while not begun.exists():
             assert process.poll() is None

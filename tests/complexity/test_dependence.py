@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.complexity.paths import (
+from saccade.errors import SaccadeError
+from saccade.studies.complexity.paths import (
     connects,
     dependence,
     longest_chain,
@@ -15,8 +16,7 @@ from saccade.complexity.paths import (
     sequential_steps,
     smallest_stack,
 )
-from saccade.complexity.subjects import SUBJECTS, Sizes
-from saccade.errors import SaccadeError
+from saccade.studies.complexity.subjects import SUBJECTS, Sizes
 
 WIDTH = 4
 

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from saccade.complexity.exponents import exponent, last_octaves
-from saccade.complexity.findings import Findings
-from saccade.complexity.measurement import Measurement, Timing
-from saccade.complexity.report import sections
-from saccade.complexity.series import Plan
-from saccade.complexity.subjects import SUBJECTS, Sizes, chosen
 from saccade.errors import SaccadeError
+from saccade.studies.complexity.exponents import exponent, last_octaves
+from saccade.studies.complexity.findings import Findings
+from saccade.studies.complexity.measurement import Measurement, Timing
+from saccade.studies.complexity.report import sections
+from saccade.studies.complexity.series import Plan
+from saccade.studies.complexity.subjects import SUBJECTS, Sizes, chosen
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from saccade.cli.main import main as command
-from saccade.complexity import measurement, resident
-from saccade.complexity.measurement import Measurement, Task, measure, reckoned_memory, timing
-from saccade.complexity.series import Plan, Worker, measured, without_threads_of_numpy, worker
-from saccade.complexity.subjects import SUBJECTS, Sizes
-from saccade.complexity.worker import answer, answer_of_a_fork, measurement_from
-from saccade.complexity.worker import main as serve
+from saccade.studies.complexity import measurement, resident
+from saccade.studies.complexity.measurement import Measurement, Task, measure, reckoned_memory, timing
+from saccade.studies.complexity.series import Plan, Worker, measured, without_threads_of_numpy, worker
+from saccade.studies.complexity.subjects import SUBJECTS, Sizes
+from saccade.studies.complexity.worker import answer, answer_of_a_fork, measurement_from
+from saccade.studies.complexity.worker import main as serve
 
 SIZES = Sizes(radius=8)
 LINUX = pytest.mark.skipif(not resident.measurable(), reason="memory is measured on Linux with glibc only")
@@ -50,7 +50,7 @@ def test_every_layer_can_be_measured(name: str, measuring: Worker) -> None:
 
 
 def test_the_command_measures(measuring: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("saccade.complexity.series.worker", lambda: nullcontext(measuring))
+    monkeypatch.setattr("saccade.studies.complexity.series.worker", lambda: nullcontext(measuring))
     sizes = ["--layers", "convolution", "--lengths", "64,128", "--widths", "8", "--path-lengths", "4"]
     assert command(["complexity", *sizes, "--seconds", "0.001", "--json", str(tmp_path / "cost.json")]) == 0
     found = json.loads((tmp_path / "cost.json").read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def test_whatever_goes_wrong_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> No
         def fail(_: Task) -> Measurement:
             raise error
 
-        monkeypatch.setattr("saccade.complexity.worker.measure", fail)
+        monkeypatch.setattr("saccade.studies.complexity.worker.measure", fail)
         said = answer(task())["fault"]
         assert isinstance(said, str)
         return said
@@ -119,9 +119,9 @@ def test_a_fork_that_is_killed_is_answered_for(monkeypatch: pytest.MonkeyPatch) 
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 
-    monkeypatch.setattr("saccade.complexity.worker.measure", killed)
+    monkeypatch.setattr("saccade.studies.complexity.worker.measure", killed)
     assert "ended by signal 9" in answer_of_a_fork(task())["fault"]
-    monkeypatch.setattr("saccade.complexity.worker.measure", lambda _: os._exit(0))
+    monkeypatch.setattr("saccade.studies.complexity.worker.measure", lambda _: os._exit(0))
     assert "without an answer" in answer_of_a_fork(task())["fault"]
 
 
@@ -228,8 +228,10 @@ def test_a_worker_that_does_not_fork_answers_each_line_by_itself(
     monkeypatch.setattr(os, "dup", lambda _: output)
     monkeypatch.setattr(os, "dup2", lambda *_: None)
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("it forked"))
-    monkeypatch.setattr("saccade.complexity.worker.end_with_the_parent", lambda: None)
-    monkeypatch.setattr("saccade.complexity.worker.measure", lambda one: Measurement(one.layer, 8, one.length, 0))
+    monkeypatch.setattr("saccade.studies.complexity.worker.end_with_the_parent", lambda: None)
+    monkeypatch.setattr(
+        "saccade.studies.complexity.worker.measure", lambda one: Measurement(one.layer, 8, one.length, 0)
+    )
     serve()
     answers = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines()]
     assert [measurement_from(values).length for values in answers] == [1, 2]

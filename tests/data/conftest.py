@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.tokenizer_pair import Tokenizers, train_tokenizers
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers, train_tokenizers
 
 PEOPLE = {"a man": "ein Mann", "a woman": "eine Frau", "the girl": "das Mädchen", "two boys": "zwei Jungen"}
 DOING = {"walking": "geht", "eating": "isst", "singing loudly": "singt laut", "reading": "liest"}

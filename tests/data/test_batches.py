@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generated_corpus import corpus_of, sentence_lengths
-from saccade.data.batches import Batch, batches_in_order, bucketed, collate, cut, move
+from saccade.data.sampling.batches import Batch, batches_in_order, bucketed, collate, cut, move
 from saccade.interface import Source
 from saccade.symbols import Symbols
 

@@ -15,14 +15,15 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from saccade.data import building, cache
-from saccade.data import pairs as pairs_module
-from saccade.data.cache import CachedData, cache_folder, open_cache
+from saccade.data.cache import building
+from saccade.data.cache import token_cache as cache
+from saccade.data.cache.corpus import build_corpus
+from saccade.data.cache.corpus_files import ARRAYS
+from saccade.data.cache.token_cache import CachedData, cache_folder, open_cache
 from saccade.data.config import DataConfig
-from saccade.data.corpus import build_corpus
-from saccade.data.files import Pair
-from saccade.data.store import ARRAYS
-from saccade.data.tokenizer_pair import Tokenizers, tokenizers_digest, train_tokenizers
+from saccade.data.reading import pair_stream as pairs_module
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers, tokenizers_digest, train_tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import partial
 
@@ -188,7 +189,7 @@ class TestReuse:
     def test_a_hit_reads_nothing_of_the_inputs(self, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
         built = opened(hold_out=10)
         monkeypatch.setattr(cache, "build_tokens", None)
-        monkeypatch.setattr("saccade.data.inputs.describe_file", None)
+        monkeypatch.setattr("saccade.data.reading.input_files.describe_file", None)
         (opened.folder / "a.tsv").chmod(0)
         found = opened(hold_out=10)
         assert same(built, found)
@@ -227,7 +228,7 @@ class TestReuse:
         os.utime(opened.folder / "a.tsv", (LONG_AGO + 5, LONG_AGO + 5))
         again = opened()
         assert (again.seconds, again.digest, opened.said) == (None, built.digest, [])
-        monkeypatch.setattr("saccade.data.inputs.describe_file", None)
+        monkeypatch.setattr("saccade.data.reading.input_files.describe_file", None)
         assert opened().seconds is None
 
     def test_a_fresh_file_is_not_trusted_by_its_time(self, opened: Opener, pairs: list[Pair]) -> None:
@@ -366,8 +367,8 @@ class TestPlace:
 
 SCRIPT = """
 import sys, time
-from saccade.data import building
-from saccade.data.cache import open_cache
+from saccade.data.cache import building
+from saccade.data.cache.token_cache import open_cache
 from saccade.data.config import DataConfig
 
 original = building.encode

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.data.characters import CHARACTER_KINDS, misread, place_of, remarkable_characters
-from saccade.data.text import REMOVED, normalize
+from saccade.data.audit.suspicious_characters import CHARACTER_KINDS, misread, place_of, remarkable_characters
+from saccade.data.reading.normalization import REMOVED, normalize
 
 EXAMPLES = {
     "control": "a\x07b",

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from saccade.data import pairs as pairs_module
+from saccade.data.cache.corpus import build_corpus
 from saccade.data.config import DataConfig
-from saccade.data.corpus import build_corpus
-from saccade.data.files import Pair
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.reading import pair_stream as pairs_module
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.symbols import Symbols
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.data.report import KINDS, DataReport, Fault, Place, make_fault, percentage
+from saccade.data.audit.report import KINDS, DataReport, Fault, Place, make_fault, percentage
 
 REPORT = DataReport(
     corpora=("a.en",),

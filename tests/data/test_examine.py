@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from saccade.data.examine import Examination, Findings, examine_chunk, keys_of
-from saccade.data.files import Pair
-from saccade.data.report import KINDS, DataReport, Fault
-from saccade.data.text import normalize
+from saccade.data.audit.examination import Examination, Findings, examine_chunk, keys_of
+from saccade.data.audit.report import KINDS, DataReport, Fault
+from saccade.data.reading.normalization import normalize
+from saccade.data.reading.pair_files import Pair
 
 Texts = st.text(st.sampled_from("ab ä\x00\ufeff\u200b\ufffdÃ¤\n\u00a0ﬁ"), max_size=30) | st.text(max_size=10)
 Pairs = st.lists(st.builds(Pair, Texts, Texts), max_size=30)
@@ -160,5 +160,7 @@ def test_keys_are_those_of_the_normalised_texts(pairs: list[Pair]) -> None:
 
 
 def test_no_torch_is_imported() -> None:
-    program = "import sys, saccade.data.examine, saccade.data.files; sys.exit('torch' in sys.modules)"
+    program = (
+        "import sys, saccade.data.audit.examination, saccade.data.reading.pair_files; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

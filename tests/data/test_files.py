@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from saccade.data.files import FileError, Pair, read_lines, read_pairs
+from saccade.data.reading.pair_files import FileError, Pair, read_lines, read_pairs
 from saccade.errors import SaccadeError
 
 PAIRS = [Pair("a cat", "eine Katze"), Pair("two dogs", "zwei Hunde"), Pair("“quoted” \u2028 text", '"zitiert"')]

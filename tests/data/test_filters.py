@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.filters import Dropped, PairFilter
+from saccade.data.cache.length_filters import Dropped, PairFilter
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)))
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data import hold_out
-from saccade.data.files import Pair
-from saccade.data.hold_out import HoldOut, are_held
-from saccade.data.text import normalize
+from saccade.data.reading import hold_out
+from saccade.data.reading.hold_out import HoldOut, are_held
+from saccade.data.reading.normalization import normalize
+from saccade.data.reading.pair_files import Pair
 from saccade.errors import SaccadeError
 
 PAIRS = st.lists(st.builds(Pair, st.sampled_from(["a", "b", "c ", " c", "d", "e", "ﬁ", "fi"]), st.sampled_from("xyz")))

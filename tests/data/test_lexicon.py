@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saccade.data import ibm_model
-from saccade.data.files import Pair
-from saccade.data.ibm_model import WordPair, learn_translations, words_of
-from saccade.data.lexicon import Lexicon, in_case_of, read_lexicon, write_lexicon
-from saccade.data.tokenizer import Tokenizer
+from saccade.data.lexicon import ibm_model_1 as ibm_model
+from saccade.data.lexicon.ibm_model_1 import WordPair, learn_translations, words_of
+from saccade.data.lexicon.lexicon_file import Lexicon, in_case_of, read_lexicon, write_lexicon
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.errors import SaccadeError
 
 HOUSES = [Pair("the house", "das Haus"), Pair("the book", "das Buch"), Pair("a book", "ein Buch")]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from saccade.data import lines as subject
-from saccade.data.lines import FileError, FileLines, Lines
+from saccade.data.reading import text_lines as subject
+from saccade.data.reading.text_lines import FileError, FileLines, Lines
 from saccade.errors import SaccadeError
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.mixture import find_quotas, mix
+from saccade.data.sampling.mixture import find_quotas, mix
 from saccade.errors import SaccadeError
 
 SIZES = st.lists(st.integers(1, 300), min_size=1, max_size=5)

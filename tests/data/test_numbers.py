@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.data.files import Pair
-from saccade.data.numbers import NumberSplit, number_pair, number_pairs
+from saccade.data.number_words import NumberSplit, number_pair, number_pairs
+from saccade.data.reading.pair_files import Pair
 from saccade.errors import SaccadeError
 
 

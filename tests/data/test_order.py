@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generated_corpus import corpus_of, sentence_lengths
-from saccade.data.batches import collate, cut
-from saccade.data.corpus import Corpus, CorpusStatistics
-from saccade.data.order import Order, Place
+from saccade.data.cache.corpus import Corpus, CorpusStatistics
+from saccade.data.sampling.batch_sampler import Order, Place
+from saccade.data.sampling.batches import collate, cut
 from saccade.errors import SaccadeError
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)

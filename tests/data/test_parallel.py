@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data import parallel
-from saccade.data.files import Pair
-from saccade.data.frames import Frame, chunk_frame, chunk_of_frame, read_frame, write_frame
-from saccade.data.hold_out import source_keys
-from saccade.data.jobs import Encode, Examine, Job
-from saccade.data.pairs import Chunk
-from saccade.data.parallel import map_chunks
-from saccade.data.tokenizer_pair import Tokenizers, save_tokenizers
+from saccade.data.reading.hold_out import source_keys
+from saccade.data.reading.pair_files import Pair
+from saccade.data.reading.pair_stream import Chunk
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers, save_tokenizers
+from saccade.data.workers import pool as parallel
+from saccade.data.workers.jobs import Encode, Examine, Job
+from saccade.data.workers.messages import Frame, chunk_frame, chunk_of_frame, read_frame, write_frame
+from saccade.data.workers.pool import map_chunks
 from saccade.errors import SaccadeError
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc for processes")
@@ -130,10 +130,10 @@ class TestMapping:
             "import sys, time\n"
             "from pathlib import Path\n"
             "import numpy as np\n"
-            "from saccade.data.files import Pair\n"
-            "from saccade.data.jobs import Encode\n"
-            "from saccade.data.pairs import Chunk\n"
-            "from saccade.data.parallel import map_chunks\n"
+            "from saccade.data.reading.pair_files import Pair\n"
+            "from saccade.data.workers.jobs import Encode\n"
+            "from saccade.data.reading.pair_stream import Chunk\n"
+            "from saccade.data.workers.pool import map_chunks\n"
             f"job = Encode(Path({str(tmp_path)!r}), max_length=9, max_ratio=0, held=np.empty(0, np.uint64))\n"
             "for _ in map_chunks((Chunk(0, 1, [Pair('a', 'b')] * 10) for _ in range(10**9)), job, 2):\n"
             "    print('.', flush=True)\n"
@@ -161,7 +161,7 @@ def children(parent: int | None = None) -> list[int]:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if b"saccade.data.worker" in command and int(fields[1]) == (parent or os.getpid()):
+        if b"saccade.data.workers.worker" in command and int(fields[1]) == (parent or os.getpid()):
             found.append(int(folder.name))
     return found
 

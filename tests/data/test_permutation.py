@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.permutation import permute
+from saccade.data.sampling.permutation import permute
 
 SIZES = (1, 2, 3, 4, 5, 7, 16, 17, 99, 100, 101, 1000, 4095, 4096, 4097, 2**16 + 1, 999_983)
 

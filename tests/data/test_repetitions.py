@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from saccade.data import repetitions as subject
-from saccade.data.examine import combine, keys_of
-from saccade.data.repetitions import Again, Repetitions
+from saccade.data.audit import duplicates as subject
+from saccade.data.audit.duplicates import Again, Repetitions
+from saccade.data.audit.examination import combine, keys_of
 
 Text = st.sampled_from("abcdef")
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from saccade.config import build
-from saccade.data.batches import collate
+from saccade.data.cache.corpus import build_corpus
 from saccade.data.config import DataConfig
-from saccade.data.corpus import build_corpus
-from saccade.data.files import Pair
-from saccade.data.splitting import WHOLE, parts_of, split_tokens, splitting_of
-from saccade.data.tokenizer_pair import train_tokenizers
+from saccade.data.reading.pair_files import Pair
+from saccade.data.sampling.batches import collate
+from saccade.data.tokenizers.bpe_dropout import WHOLE, parts_of, split_tokens, splitting_of
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.errors import SaccadeError
 from saccade.symbols import Symbols
 

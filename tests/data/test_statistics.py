@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.statistics import CorpusStatistics, StatisticsCounter
+from saccade.data.cache.corpus_statistics import CorpusStatistics, StatisticsCounter
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
 

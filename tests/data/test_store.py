@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generated_corpus import corpus_of, sentence_lengths
-from saccade.data.batches import collate
-from saccade.data.corpus import Corpus
-from saccade.data.filters import Dropped
-from saccade.data.order import Order, Place
-from saccade.data.store import ARRAYS, META, StoreWriter, open_store
+from saccade.data.cache.corpus import Corpus
+from saccade.data.cache.corpus_files import ARRAYS, META, StoreWriter, open_store
+from saccade.data.cache.length_filters import Dropped
+from saccade.data.sampling.batch_sampler import Order, Place
+from saccade.data.sampling.batches import collate
 from saccade.errors import SaccadeError
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=60)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.data.config import Normalization
-from saccade.data.text import normalize
+from saccade.data.reading.normalization import normalize
 
 FORMS: tuple[Normalization, ...] = get_args(Normalization)
 # Half of the characters are the troublesome ones: controls, spaces, marks, ligatures, noncharacters, surrogates.

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.data.config import DataConfig, TokenizerKind
-from saccade.data.files import Pair
-from saccade.data.text import normalize
-from saccade.data.tokenizer import SYMBOL_PIECES, Tokenizer
-from saccade.data.tokenizer_pair import (
+from saccade.data.reading.normalization import normalize
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer import SYMBOL_PIECES, Tokenizer
+from saccade.data.tokenizers.tokenizer_pair import (
     Tokenizers,
     load_tokenizers,
     save_tokenizers,
@@ -212,7 +212,7 @@ class TestUse:
     def test_a_forked_process_can_tokenise_quietly(self) -> None:
         script = (
             "import os\n"
-            "from saccade.data.tokenizer import Tokenizer\n"
+            "from saccade.data.tokenizers.tokenizer import Tokenizer\n"
             "tokenizer = Tokenizer.train('byte', [], size=300)\n"
             "expected = tokenizer.encode_batch(['some text'] * 100)\n"
             "child = os.fork()\n"
@@ -308,7 +308,6 @@ class TestBothSides:
         assert tokenizers_digest(tokenizers) != tokenizers_digest(separate)
 
     def test_torch_is_not_imported(self) -> None:
-        script = (
-            "import sys; import saccade.data.tokenizer, saccade.data.worker; raise SystemExit('torch' in sys.modules)"
-        )
+        modules = "saccade.data.tokenizers.tokenizer, saccade.data.workers.worker"
+        script = f"import sys; import {modules}; raise SystemExit('torch' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

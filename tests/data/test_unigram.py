@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from saccade.data.unigram import Pieces, Spans, best_segmentations, expected_counts, seed, train_unigram
+from saccade.data.tokenizers.unigram_training import (
+    Pieces,
+    Spans,
+    best_segmentations,
+    expected_counts,
+    seed,
+    train_unigram,
+)
 
 WORDS = {"abab": 3, "aba": 2, "bc": 5, "abcabc": 2, "c": 1}
 

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from saccade.errors import SaccadeError
-from saccade.evaluation.alignment_plot import COLORS, SHADES, draw_terminal, plot_heads_png, plot_png
-from saccade.evaluation.text_cells import cells
+from saccade.plots.attention_map import COLORS, SHADES, draw_terminal, plot_heads_png, plot_png
+from saccade.plots.text_cells import cells
 
 SOURCE = ["the", "big", "cat", "sleeps", "."]
 TARGET = ["die", "Katze", "schläft", "."]

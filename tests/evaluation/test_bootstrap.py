@@ -10,7 +10,7 @@ from sacrebleu.significance import PairedTest
 
 from saccade.errors import SaccadeError
 from saccade.evaluation.bootstrap import interval, paired_bootstrap, resampled_sums
-from saccade.evaluation.scores import METRICS, score
+from saccade.evaluation.metrics import METRICS, score
 from saccade.evaluation.sufficient_statistics import SUFFICIENT_STATISTICS
 
 SAMPLES = 40

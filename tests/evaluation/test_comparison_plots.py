@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from saccade.errors import SaccadeError
-from saccade.evaluation import alignment_comparison, comparison_plots
-from saccade.evaluation.alignment_comparison import Panel, plot_side_by_side
 from saccade.evaluation.bootstrap import Interval
-from saccade.evaluation.comparison_plots import plot_by_length, plot_by_minutes
+from saccade.plots import attention_map_grid as alignment_comparison
+from saccade.plots import model_comparison as comparison_plots
+from saccade.plots.attention_map_grid import Panel, plot_side_by_side
+from saccade.plots.model_comparison import plot_by_length, plot_by_minutes
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from saccade.evaluation.curves import Points, Row, lower_is_better, panels_for, plot_curves, points_of
+from saccade.plots.training_curves import Points, Row, lower_is_better, panels_for, plot_curves, points_of
 
 ROWS: list[Row] = [
     {"step": "100", "loss": "6.5", "learning_rate": "1e-4", "tokens_per_second": "5000", "valid_loss": ""},

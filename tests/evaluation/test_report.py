@@ -6,8 +6,8 @@ import pytest
 
 import saccade
 from saccade.errors import SaccadeError
+from saccade.evaluation.metrics import score
 from saccade.evaluation.report import evaluate_outputs
-from saccade.evaluation.scores import score
 
 HYPOTHESES, REFERENCES = ["a b c d", "e f g h"], [["a b c d"], ["e f x h"]]
 

@@ -9,8 +9,8 @@ import sacrebleu
 from noisy_systems import noisy_systems
 
 from saccade.errors import SaccadeError
-from saccade.evaluation.edits import closest_edits
-from saccade.evaluation.scores import METRICS, Score, bleu, score
+from saccade.evaluation.edit_distance import closest_edits
+from saccade.evaluation.metrics import METRICS, Score, bleu, score
 
 HYPOTHESES = ["The cat sat on the mat.", "It is raining heavily today, is it not?"]
 REFERENCES = [["The cat sat on a mat."], ["It rains heavily today, does it not?"]]

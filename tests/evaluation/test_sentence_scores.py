@@ -6,7 +6,7 @@ import random
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
-from saccade.evaluation.sentence_scores import REWARDS, gleu, ngrams, sentence_bleu
+from saccade.evaluation.sentence_metrics import REWARDS, gleu, ngrams, sentence_bleu
 
 
 def test_bleu_by_hand():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.evaluation.text_cells import cells, clip, clusters, visible
+from saccade.plots.text_cells import cells, clip, clusters, visible
 
 
 def test_marks_stay_with_their_letter_and_joined_signs_together() -> None:

@@ -22,14 +22,14 @@ from hostile.command import check_answer, command
 from hostile.guard import guarded
 from hostile.mutator import damage, mutate_bytes, mutate_json, mutate_lines
 from hostile.pristine import files_of, resume_from, seal_again
-from saccade.checkpoint import WEIGHTS, load_model_folder, weights_of
 from saccade.config import read_yaml, write_yaml
-from saccade.data.files import Pair, read_pairs
-from saccade.data.tokenizer import Tokenizer
+from saccade.data.reading.pair_files import Pair, read_pairs
+from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.errors import SaccadeError
 from saccade.inference.loading import translator_from
+from saccade.model_folder import WEIGHTS, load_model_folder, weights_of
+from saccade.training.checkpoints.checkpoint import OPTIMIZER, STATE
 from saccade.training.config import RunConfig, read_recipe
-from saccade.training.state import OPTIMIZER, STATE
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 PAIRS = [

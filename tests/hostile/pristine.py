@@ -12,14 +12,11 @@ from typing import Any
 import torch
 
 from laws.subjects import build_model, choice_of
-from saccade.checkpoint import ModelFolder, save_model_folder, vocabulary_sizes, weights_of
-from saccade.data.tokenizer import Tokenizer
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.tokenizers.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.folder import MANIFEST, describe_file, write_json
-from saccade.training.config import TrainingConfig
-from saccade.training.loop import Progress
-from saccade.training.optimizer import make_optimizer
-from saccade.training.state import (
+from saccade.model_folder import ModelFolder, save_model_folder, vocabulary_sizes, weights_of
+from saccade.training.checkpoints.checkpoint import (
     Snapshot,
     State,
     load_checkpoint,
@@ -27,6 +24,9 @@ from saccade.training.state import (
     optimizer_tensors,
     write_checkpoint,
 )
+from saccade.training.config import TrainingConfig
+from saccade.training.loop import Progress
+from saccade.training.optimizers import make_optimizer
 
 SUBJECT = ("transformer", {"encoder_layers": 1, "decoder_layers": 1})
 SOURCES = ["ein kleiner Hund", "eine große Katze", "der Hund und die Katze"] * 3

@@ -13,9 +13,9 @@ from hostile.crafted_folders import REFUSED
 from hostile.crafted_manifests import HARMLESS
 from hostile.guard import guarded
 from hostile.pristine import copy_of
-from saccade.checkpoint import weights_of
 from saccade.errors import SaccadeError
 from saccade.inference.loading import load
+from saccade.model_folder import weights_of
 
 
 @pytest.mark.parametrize(("kind", "case"), [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REFUSED])

@@ -14,7 +14,7 @@ from hostile.crafted_folders import REFUSED
 from hostile.crafted_runs import RUNS
 from hostile.guard import guarded, time_limit
 from hostile.pristine import copy_of
-from saccade.training.state import checkpoints
+from saccade.training.checkpoints.checkpoint import checkpoints
 
 RESUMED = [case for case in CHECKPOINTS.cases if not case.name.startswith("weights_")][::20] + RUNS.cases[::9]
 

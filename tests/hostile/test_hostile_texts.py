@@ -14,7 +14,7 @@ from hostile.case import Case, check_refusal
 from hostile.command import check_answer, command
 from hostile.crafted_texts import LINES, ODD, PAIRS
 from hostile.guard import SECONDS, guarded
-from saccade.data.files import read_lines, read_pairs
+from saccade.data.reading.pair_files import read_lines, read_pairs
 from saccade.errors import SaccadeError
 
 SOUND = "sound.txt"

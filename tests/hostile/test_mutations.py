@@ -20,7 +20,7 @@ from hostile.attempts import (
     table_of,
 )
 from hostile.pristine import KINDS
-from saccade.checkpoint import load_model_folder
+from saccade.model_folder import load_model_folder
 
 QUICK = 60  # inputs of a subject in every test run
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from laws.subjects import build_model, choice_of
-from saccade.checkpoint import ModelFolder, save_model_folder, vocabulary_sizes
 from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.tokenizer_pair import train_tokenizers
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
+from saccade.model_folder import ModelFolder, save_model_folder, vocabulary_sizes
 
 TEXTS = ["ab cd", "", "ef", "ab ab cd ef gh", "gh", "cd ef ab", "  ", "ef gh", "kl mn op", "abcdefgh", "p o n m l k"]
 

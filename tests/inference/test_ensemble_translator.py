@@ -7,16 +7,16 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import build_model, choice_of
-from saccade.checkpoint import ModelFolder, save_model_folder, vocabulary_sizes
 from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.tokenizer import Tokenizer
-from saccade.data.tokenizer_pair import Tokenizers, train_tokenizers
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers, train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.inference.agreement import check_same_target, same_reading
 from saccade.inference.loading import load
 from saccade.inference.translator import Translator
+from saccade.model_folder import ModelFolder, save_model_folder, vocabulary_sizes
 
 SHALLOW = ("transformer", {})
 DEEP = ("transformer", {"norm": "pre", "decoder_layers": 3, "width": 24, "heads": 3})

@@ -6,11 +6,11 @@ import pytest
 
 from inference.small_models import PAIRS, TEXTS, save_model
 from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.ibm_model import learn_translations
-from saccade.data.lexicon import PiecePairs, pieces_of, write_lexicon
-from saccade.data.lines import FileError
-from saccade.data.tokenizer_pair import train_tokenizers
+from saccade.data.lexicon.ibm_model_1 import learn_translations
+from saccade.data.lexicon.lexicon_file import PiecePairs, pieces_of, write_lexicon
+from saccade.data.reading.pair_files import Pair
+from saccade.data.reading.text_lines import FileError
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.errors import SaccadeError, UsageError
 from saccade.inference import shortlist as module
 from saccade.inference.loading import load

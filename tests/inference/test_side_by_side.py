@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from saccade.side_by_side import LEAST, as_they_end, side_by_side, workers_for
+from saccade.parallel_map import LEAST, as_they_end, side_by_side, workers_for
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda")

@@ -8,7 +8,7 @@ import pytest
 
 from inference.small_models import PAIRS
 from saccade.data.config import DataConfig
-from saccade.data.tokenizer_pair import train_tokenizers
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.errors import SaccadeError

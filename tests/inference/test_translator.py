@@ -7,15 +7,15 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import build_model
-from saccade.checkpoint import vocabulary_sizes
 from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.tokenizer_pair import train_tokenizers
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search_source
 from saccade.errors import SaccadeError
 from saccade.inference import translator as module
 from saccade.inference.translator import Translator
+from saccade.model_folder import vocabulary_sizes
 
 TEXTS = ["ab cd", "", "ef", "ab ab cd ef gh", "gh", "cd ef ab", "  ", "ef gh"]
 
@@ -46,7 +46,7 @@ def test_batch_size_and_windows_have_no_influence(translator, monkeypatch, chang
 @pytest.mark.parametrize("changes", [{"beam": 1}, {"beam": 4, "nbest": 2}, {"sample": True, "seed": 5}])
 def test_batches_side_by_side_give_what_one_after_another_give(translator, monkeypatch, changes):
     expected = [line.text for line in translator.translate_window(TEXTS, translator.settings(changes))]
-    monkeypatch.setattr("saccade.side_by_side.LEAST", 7)
+    monkeypatch.setattr("saccade.parallel_map.LEAST", 7)
     monkeypatch.setattr("saccade.inference.engine.LEAST_SHARE", 7)
     torch.set_num_threads(2)
     both = threading.Barrier(2, timeout=60)  # passed only by two threads at once

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from laws.subjects import build_model
-from saccade.checkpoint import vocabulary_sizes
 from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.lexicon import Lexicon
-from saccade.data.tokenizer import Tokenizer
-from saccade.data.tokenizer_pair import Tokenizers, train_tokenizers
+from saccade.data.lexicon.lexicon_file import Lexicon
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers, train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble
 from saccade.errors import SaccadeError
@@ -21,6 +20,7 @@ from saccade.inference.batching import padded_source
 from saccade.inference.translator import Translator
 from saccade.inference.unknown_words import aligned_word, target_words, words_of
 from saccade.interface import Attention, Decoded, Memory, Source, Step
+from saccade.model_folder import vocabulary_sizes
 from saccade.models.registry import FAMILIES
 from saccade.symbols import Symbols
 

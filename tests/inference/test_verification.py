@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from laws.subjects import build_model, choice_of
-from saccade import checkpoint
-from saccade.checkpoint import ModelFolder, load_model_folder, save_model_folder, vocabulary_sizes
+from saccade import model_folder as checkpoint
 from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.tokenizer_pair import train_tokenizers
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.decoding import scoring
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
@@ -34,6 +33,7 @@ from saccade.inference.verification import (
 from saccade.interface import Source, Step, select
 from saccade.kernels import without_kernels
 from saccade.layers import attention
+from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder, vocabulary_sizes
 from saccade.models.transformer import Transformer
 
 WORDS = ["ab", "cd", "ef", "gh"]

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from saccade.config import build
 from saccade.data.config import DataConfig
-from saccade.data.tokenizer_pair import Tokenizers, train_tokenizers
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers, train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.inference.translator import Translator
 from saccade.interface import Source, VocabularySizes

@@ -8,10 +8,10 @@ import torch
 from tokenizers import Tokenizer
 
 from inference.small_models import TEXTS, save_model
-from saccade.checkpoint import load_model_folder
 from saccade.errors import SaccadeError
 from saccade.inference.loading import load
 from saccade.interop import ctranslate2 as interop
+from saccade.model_folder import load_model_folder
 from saccade.models.registry import load_family, presets
 
 VARIANTS = [

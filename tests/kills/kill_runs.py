@@ -186,7 +186,7 @@ def plain(path: Path) -> object:
 
 def write_data(path: Path) -> None:
     """Some pairs of number words."""
-    from saccade.data.numbers import number_pairs
+    from saccade.data.number_words import number_pairs
 
     pairs = number_pairs(train=600, valid=0, test=0, below=10_000, seed=1).train
     path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")

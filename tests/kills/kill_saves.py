@@ -44,11 +44,11 @@ def save_for_ever(folder: Path, first: int, report: int) -> None:
     """Save from number `first` on, until somebody kills this process."""
     import torch
 
-    from saccade.checkpoint import save_tensors
     from saccade.folder import whole_folder, write_json
+    from saccade.model_folder import save_tensors
+    from saccade.training.checkpoints.background_saving import Saver
+    from saccade.training.checkpoints.checkpoint import State
     from saccade.training.loop import Progress
-    from saccade.training.saving import Saver
-    from saccade.training.state import State
 
     torch.set_num_threads(1)
     with Saver(folder / "checkpoints", keep=KEEP, every=1) as saver:
@@ -66,9 +66,9 @@ def save_for_ever(folder: Path, first: int, report: int) -> None:
 
 def inspect(folder: Path, reported: int) -> tuple[int, list[str]]:
     """The number of the newest whole checkpoint, and what is wrong with what a killed process left."""
-    from saccade.checkpoint import load_tensors
     from saccade.folder import read_json, recover, verify
-    from saccade.training.state import checkpoints, load_checkpoint, newest_whole
+    from saccade.model_folder import load_tensors
+    from saccade.training.checkpoints.checkpoint import checkpoints, load_checkpoint, newest_whole
 
     faults: list[str] = []
     found = newest_whole(folder / "checkpoints")
@@ -115,7 +115,7 @@ def main() -> int:
     options = parser.parse_args()
     import torch
 
-    import saccade.training.saving  # noqa: F401  (so that every child has it already)
+    import saccade.training.checkpoints.background_saving  # noqa: F401  (so that every child has it already)
 
     torch.set_num_threads(1)  # a forked child must not wait for threads that it did not inherit
     chooser = random.Random(options.seed)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from saccade.config import build
-from saccade.data.batches import Batch
+from saccade.data.sampling.batches import Batch
 from saccade.interface import Source, VocabularySizes
 from saccade.layers.masks import padding_mask
 from saccade.models.registry import FAMILIES, Choice, load_family

@@ -10,21 +10,21 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import SEPARATE, SIZES, build_model, choice_of, make_batch, subjects, take
-from saccade.checkpoint import ModelFolder, load_model_folder, save_model_folder
 from saccade.data.config import DataConfig
-from saccade.data.files import Pair
-from saccade.data.tokenizer_pair import train_tokenizers
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search
 from saccade.inference.loading import translator_from
 from saccade.interface import Decodes, Encodes, Source, VocabularySizes, reorder, select
 from saccade.kernels import without_kernels
+from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder
 from saccade.models.registry import load_family
 from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import accumulate
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizer import make_optimizer, scale_and_clip
+from saccade.training.optimizers import make_optimizer, scale_and_clip
 
 pytestmark = pytest.mark.parametrize("subject", subjects())
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from laws import test_laws as laws
 from laws.subjects import build_model, make_batch
-from saccade.data.batches import Batch
+from saccade.data.sampling.batches import Batch
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble
 from saccade.decoding.scoring import score

@@ -17,7 +17,7 @@ from laws.subjects import build_model, choice_of, make_batch, subjects
 from saccade.distributed.group import Group, join
 from saccade.training.loop import accumulate
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizer import scale_and_clip
+from saccade.training.optimizers import scale_and_clip
 
 BATCHES = [([7, 4], [6, 3]), ([2, 2, 5], [4, 4, 1]), ([3], [3])]
 Subject = tuple[str, dict[str, Any]]

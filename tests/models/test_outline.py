@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from laws.subjects import SEPARATE, SIZES, choice_of, subjects
-from saccade.checkpoint import named_weights
 from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
+from saccade.model_folder import named_weights
 from saccade.models.registry import choose
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from saccade.errors import SaccadeError
+from saccade.training.checkpoints.exact_resume import arithmetic, check_resumable, environment_changes, shaping_changes
 from saccade.training.config import RunConfig, run_config
-from saccade.training.exactness import arithmetic, check_resumable, environment_changes, shaping_changes
 
 
 def make(**training) -> RunConfig:

@@ -15,13 +15,13 @@ import yaml
 from small_runs import MODEL, interrupted_after, log_of, write_pairs
 
 from kills.kill_runs import differences
-from saccade.checkpoint import load_model_folder, weights_of
 from saccade.cli.main import main
 from saccade.config import merge, read_yaml
 from saccade.errors import SaccadeError
+from saccade.model_folder import load_model_folder, weights_of
 from saccade.models import registry
 from saccade.training.config import RunConfig, read_recipe, run_config
-from saccade.training.inspector import inspect
+from saccade.training.preflight.inspector import inspect
 from saccade.training.run import resume, train
 
 RISK = {"objective": "minimum-risk", "risk": {"samples": 3}}
@@ -31,7 +31,7 @@ RISK = {"objective": "minimum-risk", "risk": {"samples": 3}}
 def no_pictures():
     """Curves take longer than these runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("saccade.training.tracking.draw_curves", lambda directory: None)
+        patch.setattr("saccade.training.run_tracking.draw_curves", lambda directory: None)
         yield
 
 

@@ -8,10 +8,10 @@ import torch
 from saccade.interface import Source, VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
-from saccade.training.flops import flops_of_batch
-from saccade.training.forecast import Shape, random_batch
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
+from saccade.training.preflight.flops import flops_of_batch
+from saccade.training.preflight.forecast import Shape, random_batch
 
 
 class Sum:

@@ -7,16 +7,16 @@ import pytest
 import torch
 from test_memory import alone
 
-from saccade.data.batches import Batch
-from saccade.data.statistics import CorpusStatistics
+from saccade.data.cache.corpus_statistics import CorpusStatistics
+from saccade.data.sampling.batches import Batch
 from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
-from saccade.training import forecast as subject
-from saccade.training.forecast import Forecast, Shape, forecast, longest_shape, random_batch, typical_shape
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
+from saccade.training.preflight import forecast as subject
+from saccade.training.preflight.forecast import Forecast, Shape, forecast, longest_shape, random_batch, typical_shape
 
 SIZES = VocabularySizes(50, 60)
 CPU = torch.device("cpu")

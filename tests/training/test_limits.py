@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from saccade.training.config import TrainingConfig
-from saccade.training.limits import share_done, updates_for, work_of
 from saccade.training.loop import Progress
+from saccade.training.stopping import share_done, updates_for, work_of
 
 
 def test_updates_that_see_examples_once_cost_half():

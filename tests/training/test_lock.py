@@ -9,9 +9,9 @@ import time
 import pytest
 
 from saccade.errors import SaccadeError
-from saccade.training.lock import run_lock
+from saccade.training.run_lock import run_lock
 
-HOLD = "import sys, time\nfrom pathlib import Path\nfrom saccade.training.lock import run_lock\n"
+HOLD = "import sys, time\nfrom pathlib import Path\nfrom saccade.training.run_lock import run_lock\n"
 HOLD += "with run_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
 
 

@@ -8,18 +8,18 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch, take
-from saccade import side_by_side
-from saccade.data.corpus import Corpus, corpus_of_arrays
-from saccade.data.order import Order, Place
-from saccade.data.splitting import WHOLE, Parts, Splitting
+from saccade import parallel_map as side_by_side
+from saccade.data.cache.corpus import Corpus, corpus_of_arrays
+from saccade.data.sampling.batch_sampler import Order, Place
+from saccade.data.tokenizers.bpe_dropout import WHOLE, Parts, Splitting
 from saccade.symbols import Symbols
+from saccade.training.checkpoints.background_saving import Saver
+from saccade.training.checkpoints.checkpoint import State, load_checkpoint
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop, NotFiniteError, Progress, accumulate, random_key
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
-from saccade.training.optimizer import make_optimizer, scale_and_clip
-from saccade.training.saving import Saver
-from saccade.training.state import State, load_checkpoint
+from saccade.training.optimizers import make_optimizer, scale_and_clip
 
 
 def make_corpus(count: int = 40, seed: int = 0) -> Corpus:

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch, subjects
 from saccade.kernels import without_kernels
-from saccade.training.machine import compile_layers
+from saccade.training.compute_settings import compile_layers
 from saccade.training.objectives.likelihood import Likelihood
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch warns of itself while it compiles

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from saccade.training import memory
-from saccade.training.memory import available_memory, forget_highest, group_rooms, highest_memory, memory_in_use
+from saccade.training.preflight import process_memory as memory
+from saccade.training.preflight.process_memory import (
+    available_memory,
+    forget_highest,
+    group_rooms,
+    highest_memory,
+    memory_in_use,
+)
 
 CPU = torch.device("cpu")
 MEGABYTE = 1 << 20

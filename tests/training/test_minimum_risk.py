@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from laws.subjects import SIZES, build_model, make_batch, take
 from saccade.decoding.scoring import score
 from saccade.errors import SaccadeError
-from saccade.evaluation.sentence_scores import gleu
+from saccade.evaluation.sentence_metrics import gleu
 from saccade.interface import VocabularySizes, select
 from saccade.symbols import Symbols
 from saccade.training.config import RiskConfig, run_config

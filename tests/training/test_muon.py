@@ -6,12 +6,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch
+from saccade.training.checkpoints.checkpoint import optimizer_tensors
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import accumulate
 from saccade.training.muon import Muon, is_matrix, orthogonal, parts_of
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizer import kept_of, make_optimizer
-from saccade.training.state import optimizer_tensors
+from saccade.training.optimizers import kept_of, make_optimizer
 
 MUON = TrainingConfig(optimizer="muon", momentum=0.9)
 

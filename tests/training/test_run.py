@@ -12,20 +12,20 @@ import torch
 import yaml
 from small_runs import MODEL, interrupted_after, log_of, write_pairs
 
+import saccade.training.checkpoints.checkpoint as state_module
 import saccade.training.run as run_module
-import saccade.training.state as state_module
 from kills.kill_runs import differences
-from saccade.checkpoint import load_model_folder, weights_of
 from saccade.config import merge
 from saccade.errors import SaccadeError
 from saccade.inference.loading import load
-from saccade.training.averaging import average_weights
+from saccade.model_folder import load_model_folder, weights_of
+from saccade.training.checkpoints.averaging import average_weights
+from saccade.training.checkpoints.checkpoint import checkpoints
 from saccade.training.config import RunConfig, read_recipe, run_config
-from saccade.training.flops import flops_of_batch
-from saccade.training.lock import run_lock
+from saccade.training.model_selection import Selection
+from saccade.training.preflight.flops import flops_of_batch
 from saccade.training.run import resume, train
-from saccade.training.selection import Selection
-from saccade.training.state import checkpoints
+from saccade.training.run_lock import run_lock
 from saccade.training.validation import Validation
 
 ABSENT = "mps" if torch.cuda.is_available() else "cuda"  # no machine has both

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from saccade.training.schedule import learning_rate, paper_peak
+from saccade.training.learning_rate_schedule import learning_rate, paper_peak
 
 
 @pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 100_000])

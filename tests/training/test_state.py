@@ -9,12 +9,11 @@ import threading
 import pytest
 import torch
 
-import saccade.training.saving as saving_module
+import saccade.training.checkpoints.background_saving as saving_module
 from saccade.errors import SaccadeError
 from saccade.folder import MANIFEST, partial, seal
-from saccade.training.loop import Progress
-from saccade.training.saving import Saver
-from saccade.training.state import (
+from saccade.training.checkpoints.background_saving import Saver
+from saccade.training.checkpoints.checkpoint import (
     State,
     checkpoints,
     load_checkpoint,
@@ -23,6 +22,7 @@ from saccade.training.state import (
     regular,
     set_aside,
 )
+from saccade.training.loop import Progress
 
 
 def make(value: float = 0.0):
@@ -82,7 +82,7 @@ def test_a_full_disk_is_told_at_the_next_call_and_nothing_old_is_lost(tmp_path, 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("saccade.training.state.save_tensors", full)
+    monkeypatch.setattr("saccade.training.checkpoints.checkpoint.save_tensors", full)
     with Saver(tmp_path, keep=1, every=1) as saver:
         saver.save(*make(3), State(Progress(step=3)))
         with pytest.raises(SaccadeError, match=r"step-3: cannot be written: No space left on device"):

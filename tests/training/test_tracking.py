@@ -6,11 +6,11 @@ import io
 import pytest
 from rich.console import Console
 
-from saccade.evaluation.scores import Score
-from saccade.training import tracking
-from saccade.training.directory import RunDirectory
+from saccade.evaluation.metrics import Score
+from saccade.training import run_tracking as tracking
 from saccade.training.loop import Progress, Update
-from saccade.training.tracking import RunTracker, Speed, person_time
+from saccade.training.run_directory import RunDirectory
+from saccade.training.run_tracking import RunTracker, Speed, person_time
 from saccade.training.validation import Sample, Validation
 
 

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from saccade.data.cache.corpus import build_corpus
 from saccade.data.config import DataConfig
-from saccade.data.corpus import build_corpus
-from saccade.data.files import Pair
-from saccade.data.tokenizer_pair import save_tokenizers, tokenizers_digest, train_tokenizers
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer_pair import save_tokenizers, tokenizers_digest, train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.distributed.group import Group
 from saccade.errors import SaccadeError
-from saccade.training.data import Data, check_lengths, fit_length_limit, load_data
+from saccade.training.run_data import Data, check_lengths, fit_length_limit, load_data
 
 PAIRS = [
     Pair(f"one {number % 7} and {number}", " ".join([f"eins {number % 7} und {number}"] * (1 + number % 3)))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def draw(explanation: Explanation) -> str:
     """The alignment for the terminal; in colour if it is one and NO_COLOR is not set."""
-    from saccade.evaluation.alignment_plot import draw_terminal
+    from saccade.plots.attention_map import draw_terminal
 
     return draw_terminal(
         explanation.source_pieces,
@@ -25,7 +25,7 @@ def draw(explanation: Explanation) -> str:
 
 def save_png(explanation: Explanation, path: Path) -> None:
     """The alignment as one heat map."""
-    from saccade.evaluation.alignment_plot import plot_png
+    from saccade.plots.attention_map import plot_png
 
     plot_png(
         explanation.source_pieces,
@@ -38,7 +38,7 @@ def save_png(explanation: Explanation, path: Path) -> None:
 
 def save_heads_png(explanation: Explanation, path: Path) -> None:
     """Every head of every cross-attention as a heat map of its own."""
-    from saccade.evaluation.alignment_plot import plot_heads_png
+    from saccade.plots.attention_map import plot_heads_png
 
     layers = {
         record.layer: record.weights[0].cpu().numpy() for record in explanation.attention if record.kind == "cross"

@@ -46,8 +46,8 @@ def average(
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
     """The newest checkpoints of a run."""
-    from saccade.training.directory import RunDirectory
-    from saccade.training.state import checkpoints
+    from saccade.training.checkpoints.checkpoint import checkpoints
+    from saccade.training.run_directory import RunDirectory
 
     kept = checkpoints(RunDirectory(run).checkpoints)
     if len(kept) < count:
@@ -66,14 +66,14 @@ def find_weights(folder: Path) -> Path:
 
 def find_model(folder: Path) -> Path:
     """The model folder that tells how to read these weights; a checkpoint's stands in its run."""
-    from saccade.checkpoint import find_model_folder
+    from saccade.model_folder import find_model_folder
 
     return find_model_folder(folder.resolve().parent.parent if is_checkpoint(folder) else folder)
 
 
 def is_checkpoint(folder: Path) -> bool:
     """Whether this is a training checkpoint and no model folder."""
-    from saccade.training.state import STATE
+    from saccade.training.checkpoints.checkpoint import STATE
 
     return (folder / STATE).is_file()
 
@@ -99,9 +99,9 @@ def check_same_model(first: Path, other: Path) -> None:
 
 def write_average(paths: list[Path], model: Path, output: Path) -> None:
     """A copy of a model folder with averaged weights."""
-    from saccade.checkpoint import load_model_folder, put_weights, save_model_folder
     from saccade.inference.loading import translator_from
-    from saccade.training.averaging import average_weights
+    from saccade.model_folder import load_model_folder, put_weights, save_model_folder
+    from saccade.training.checkpoints.averaging import average_weights
 
     folder = load_model_folder(model)
     translator_from(folder, where=str(model))  # its decoding defaults are copied, so they must be some

@@ -59,7 +59,7 @@ def check(
     if there are none, goes on to the vocabulary and runs the longest batch once. Exits with 1 if there
     are errors.
     """
-    from saccade.training.inspector import inspect
+    from saccade.training.preflight.inspector import inspect
 
     if test_target is not None and test_source is None:
         raise UsageError("--test-target is given without --test-source", do="name the file of source lines")

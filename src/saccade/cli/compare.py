@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from saccade.cli.command import SETTINGS, Settings
 from saccade.cli.settings import DEFAULT_PRESET, PLAIN, apply_settings, run_settings, written
 from saccade.cli.table import table
 from saccade.cli.train import check_readable
-from saccade.cli.verb import SETTINGS, Settings
 from saccade.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from saccade.comparison.compare import Outcome
-    from saccade.comparison.request import Request
+    from saccade.studies.comparison.compare import Outcome
+    from saccade.studies.comparison.request import Request
 
 WIDTH = 120  # of a terminal, in columns
 GROUPS = ("model", "data", "training", "decoding")
@@ -83,7 +83,7 @@ def compare(
     updates is planned before, by a short trial on this machine. The same command again goes on where it was
     interrupted. Writes compare.html, compare.md, compare.csv and pictures; exits with 1 if a model failed.
     """
-    from saccade.comparison.compare import compare as compare_models
+    from saccade.studies.comparison.compare import compare as compare_models
 
     options = {
         "data.source": [str(path) for path in source or ()],
@@ -160,10 +160,10 @@ def read_request(
     sentence: str | None,
 ) -> Request:
     """The whole request, refused at once if it cannot come to an end."""
-    from saccade.comparison.budget import read_budget
-    from saccade.comparison.entries import find_entries
-    from saccade.comparison.request import Request
     from saccade.config import merge
+    from saccade.studies.comparison.budget import read_budget
+    from saccade.studies.comparison.entries import find_entries
+    from saccade.studies.comparison.request import Request
 
     names = [name.strip() for name in (models or "").split(",") if name.strip()]
     entries = tuple(find_entries(names))
@@ -221,8 +221,8 @@ def portable(word: str | Path) -> str:
 
 def show(outcome: Outcome, output: Path) -> None:
     """The tables and the notes, and where the rest is."""
-    from saccade.comparison.tables import fitting, tables_of
     from saccade.errors import printable
+    from saccade.studies.comparison.tables import fitting, tables_of
 
     assert outcome.standings is not None
     for one in tables_of(outcome.standings):

@@ -16,11 +16,11 @@ from saccade.cli.table import table
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
-    from saccade.complexity.findings import Findings
-    from saccade.complexity.measurement import Measurement
-    from saccade.complexity.paths import SignalPath
-    from saccade.complexity.series import Plan
-    from saccade.complexity.subjects import Sizes
+    from saccade.studies.complexity.findings import Findings
+    from saccade.studies.complexity.measurement import Measurement
+    from saccade.studies.complexity.paths import SignalPath
+    from saccade.studies.complexity.series import Plan
+    from saccade.studies.complexity.subjects import Sizes
 
 LENGTHS = "64,128,256,512,1024,2048,4096,8192,16384"
 WIDTHS = "64,128,256"
@@ -93,8 +93,8 @@ def complexity(
         if width % heads:
             raise UsageError(f"a width of {width} cannot be split into {heads} heads", do="change --widths or --heads")
 
-    from saccade.complexity.series import Plan
-    from saccade.complexity.subjects import SUBJECTS, Sizes, chosen
+    from saccade.studies.complexity.series import Plan
+    from saccade.studies.complexity.subjects import SUBJECTS, Sizes, chosen
 
     names = list(SUBJECTS) if layers is None else [name.strip() for name in layers.split(",")]
     plan = Plan(
@@ -120,8 +120,8 @@ def complexity(
 
 def write_files(findings: Findings, json_path: Path | None, csv: Path | None, png: Path | None) -> None:
     """Those that are wanted, each whole or not at all."""
-    from saccade.complexity.picture import plot_png
-    from saccade.complexity.report import write_csv
+    from saccade.studies.complexity.picture import plot_png
+    from saccade.studies.complexity.report import write_csv
 
     if json_path is not None:
         with replacing(json_path) as place:
@@ -139,8 +139,8 @@ def find(plan: Plan, places: tuple[int, ...]) -> Findings:
 
     A fault ends one measurement, Ctrl-C all that are left.
     """
-    from saccade.complexity.findings import Findings
-    from saccade.complexity.series import measurements
+    from saccade.studies.complexity.findings import Findings
+    from saccade.studies.complexity.series import measurements
 
     paths: dict[str, dict[int, SignalPath]] = {name: {} for name in plan.layers}
     faults: dict[str, str] = {}
@@ -167,9 +167,9 @@ def find(plan: Plan, places: tuple[int, ...]) -> Findings:
 
 def follow(name: str, places: tuple[int, ...], sizes: Sizes, found: dict[int, SignalPath]) -> str | None:
     """Find the longest paths of a layer one by one; returns the fault that ended it, if there was one."""
-    from saccade.complexity.paths import longest_path
-    from saccade.complexity.subjects import SUBJECTS
-    from saccade.complexity.worker import fault_of
+    from saccade.studies.complexity.paths import longest_path
+    from saccade.studies.complexity.subjects import SUBJECTS
+    from saccade.studies.complexity.worker import fault_of
 
     try:
         for count in places:
@@ -182,7 +182,7 @@ def follow(name: str, places: tuple[int, ...], sizes: Sizes, found: dict[int, Si
 
 def line_of(found: Measurement) -> str:
     """One measurement for who waits."""
-    from saccade.complexity.report import milliseconds
+    from saccade.studies.complexity.report import milliseconds
 
     what = f"{found.layer}, d = {found.width}, n = {found.length:,}"
     if found.left_out is not None:
@@ -196,7 +196,7 @@ def line_of(found: Measurement) -> str:
 
 def print_tables(findings: Findings) -> None:
     """Every section with its title and its notes."""
-    from saccade.complexity.report import sections
+    from saccade.studies.complexity.report import sections
 
     blocks = []
     for section in sections(findings):

@@ -16,8 +16,8 @@ from saccade.cli.errors import INTERRUPTED, TERMINATED
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
-    from saccade.data.files import Pair
-    from saccade.data.numbers import NumberSplit
+    from saccade.data.number_words import NumberSplit
+    from saccade.data.reading.pair_files import Pair
     from saccade.inference.translator import Translator
     from saccade.training.config import RunConfig
 
@@ -96,7 +96,7 @@ def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
 
 def make_numbers() -> NumberSplit:
     """The demo's numbers; no number is in two parts."""
-    from saccade.data.numbers import number_pairs
+    from saccade.data.number_words import number_pairs
 
     return number_pairs(train=20_000, valid=500, test=1_000, below=1_000_000, seed=1)
 
@@ -123,7 +123,7 @@ def write_numbers(directory: Path, numbers: NumberSplit) -> None:
 
 def print_scores(translator: Translator, test: Sequence[Pair]) -> None:
     """Exact match on the unseen numbers, and some of them."""
-    from saccade.evaluation.scores import exact_match
+    from saccade.evaluation.metrics import exact_match
 
     outputs = translator.translate([pair.source for pair in test])
     score = exact_match(outputs, [[pair.target] for pair in test])

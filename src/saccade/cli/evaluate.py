@@ -21,8 +21,8 @@ from saccade.errors import SaccadeError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from saccade.decoding.config import DecodingConfig
     from saccade.evaluation.bootstrap import Comparison
+    from saccade.evaluation.metrics import Score
     from saccade.evaluation.report import Report
-    from saccade.evaluation.scores import Score
     from saccade.inference.translator import Translator
 
 DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact-match")
@@ -163,7 +163,7 @@ def evaluate(
 
 def find_metrics(given: Sequence[str] | None, *, with_model: bool) -> list[str]:
     """The metrics asked for, or the default ones; perplexity needs a model."""
-    from saccade.evaluation.scores import METRICS
+    from saccade.evaluation.metrics import METRICS
 
     if not given:
         return [*DEFAULT_METRICS, PERPLEXITY] if with_model else list(DEFAULT_METRICS)
@@ -178,7 +178,7 @@ def find_metrics(given: Sequence[str] | None, *, with_model: bool) -> list[str]:
 
 def check_tokenizer(name: str) -> None:
     """Refuse an unknown BLEU tokenizer before anything is translated."""
-    from saccade.evaluation.scores import bleu_metric
+    from saccade.evaluation.metrics import bleu_metric
 
     try:
         bleu_metric(tokenize=name)
@@ -188,7 +188,7 @@ def check_tokenizer(name: str) -> None:
 
 def read_file(path: Path) -> list[str]:
     """All lines of a file."""
-    from saccade.data.files import read_lines
+    from saccade.data.reading.pair_files import read_lines
 
     return list(read_lines(path))
 
@@ -202,7 +202,7 @@ def read_sources(path: Path | None, *, needed: bool) -> list[str]:
 
 def read_references(paths: Sequence[Path], sources: Sequence[str], *, keyed: bool) -> list[list[str]]:
     """All acceptable references of each sentence."""
-    from saccade.data.files import read_pairs
+    from saccade.data.reading.pair_files import read_pairs
     from saccade.evaluation.references import keyed_references
 
     if not paths:
@@ -248,7 +248,7 @@ def score_all(
     lowercase: bool,
 ) -> list[Score]:
     """Every metric that compares texts; only BLEU has options."""
-    from saccade.evaluation.scores import bleu, score
+    from saccade.evaluation.metrics import bleu, score
 
     return [
         bleu(outputs, references, tokenize=tokenize, lowercase=lowercase, advise=True)
@@ -311,7 +311,7 @@ def test_name(source: Path) -> str:
 
 def keep_in_run(run: Path, name: str, values: dict[str, Any]) -> None:
     """Write eval/NAME.json if this is a run directory, and say so."""
-    from saccade.training.directory import RunDirectory
+    from saccade.training.run_directory import RunDirectory
 
     if not RunDirectory(run).config.is_file():
         return

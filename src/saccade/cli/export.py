@@ -31,10 +31,10 @@ def export(
     saccade export runs/x --format huggingface --output x-huggingface
     saccade export runs/x --format onnx --output x-onnx
     """
-    from saccade.checkpoint import GENERATION, find_model_folder, load_model_folder
     from saccade.config import build
     from saccade.decoding.config import DecodingConfig
     from saccade.interop.output_folder import check_free, output_folder
+    from saccade.model_folder import GENERATION, find_model_folder, load_model_folder
 
     check_free(output)
     found = find_model_folder(run)

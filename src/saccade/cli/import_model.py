@@ -22,11 +22,11 @@ def import_model(
     saccade import x-huggingface --output x
     saccade translate x < in > out
     """
-    from saccade.checkpoint import ModelFolder, save_model_folder
     from saccade.config import build
     from saccade.decoding.config import DecodingConfig
     from saccade.interop.huggingface_import import load_huggingface
     from saccade.interop.output_folder import check_free
+    from saccade.model_folder import ModelFolder, save_model_folder
 
     check_free(output)
     found = load_huggingface(folder)

@@ -22,7 +22,7 @@ def info(
     Family, settings, vocabulary, parameters, training cost, scores, decoding defaults. Every file of
     the folder is checked against its SHA-256 on the way.
     """
-    from saccade.checkpoint import find_model_folder
+    from saccade.model_folder import find_model_folder
 
     folder = find_model_folder(run)
     values = model_facts(folder)
@@ -37,10 +37,10 @@ def info(
 
 def model_facts(folder: Path) -> dict[str, Any]:
     """What the model folder alone says."""
-    from saccade.checkpoint import GENERATION, load_model_folder, vocabulary_sizes
     from saccade.config import build
     from saccade.decoding.config import DecodingConfig
     from saccade.folder import verify
+    from saccade.model_folder import GENERATION, load_model_folder, vocabulary_sizes
     from saccade.models.registry import load_family
 
     began = time.perf_counter()
@@ -75,8 +75,8 @@ def model_facts(folder: Path) -> dict[str, Any]:
 
 def training_facts(directory: Path) -> dict[str, Any] | None:
     """What the newest checkpoint of a run says about its cost, if there is one."""
-    from saccade.training.directory import RunDirectory
-    from saccade.training.state import checkpoints, load_state
+    from saccade.training.checkpoints.checkpoint import checkpoints, load_state
+    from saccade.training.run_directory import RunDirectory
 
     kept = checkpoints(RunDirectory(directory).checkpoints)
     if not kept:

@@ -14,7 +14,7 @@ from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
     from saccade.data.config import DataConfig
-    from saccade.data.tokenizer_pair import Tokenizers
+    from saccade.data.tokenizers.tokenizer_pair import Tokenizers
     from saccade.decoding.config import DecodingConfig
     from saccade.inference.translator import Translator
 
@@ -115,8 +115,8 @@ PIECES = Wanted(50, 0.0001)  # what a search considers must be complete
 
 def tokenizers_of(run: Path) -> Tokenizers:
     """Those of a model whose vocabulary is large enough to choose from."""
-    from saccade.checkpoint import find_model_folder
-    from saccade.data.tokenizer_pair import load_tokenizers
+    from saccade.data.tokenizers.tokenizer_pair import load_tokenizers
+    from saccade.model_folder import find_model_folder
 
     tokenizers = load_tokenizers(find_model_folder(run))
     for tokenizer in tokenizers:
@@ -159,9 +159,9 @@ def write(
     config: DataConfig, output: Path, wanted: Wanted, *, iterations: int, tokenizers: Tokenizers | None = None
 ) -> None:
     """Learn and write a lexicon; what was done goes to the standard error."""
-    from saccade.data.ibm_model import learn_translations
-    from saccade.data.inputs import Inputs
-    from saccade.data.lexicon import CorpusPairs, PiecePairs, write_lexicon
+    from saccade.data.lexicon.ibm_model_1 import learn_translations
+    from saccade.data.lexicon.lexicon_file import CorpusPairs, PiecePairs, write_lexicon
+    from saccade.data.reading.input_files import Inputs
 
     def progress(iteration: int, log_likelihood: float) -> None:
         print(f"iteration {iteration}: perplexity {math.exp(-log_likelihood):.2f} a word", file=sys.stderr)
@@ -191,7 +191,7 @@ def give_lexicons(
     translator: Translator, settings: DecodingConfig, path: Path | None, shortlist: Path | None = None
 ) -> None:
     """Read the lexicons of a translator, and refuse what cannot be done or would do nothing, before it decodes."""
-    from saccade.data.lexicon import read_lexicon
+    from saccade.data.lexicon.lexicon_file import read_lexicon
     from saccade.inference.shortlist import read_shortlist
 
     if path is not None and settings.replace_unknown != "lexicon":

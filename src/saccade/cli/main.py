@@ -13,6 +13,7 @@ from typer.main import get_command
 from saccade.cli.attention import attention
 from saccade.cli.average import average
 from saccade.cli.check import check
+from saccade.cli.command import Verb, verb_with_settings
 from saccade.cli.compare import COMPARED, compare
 from saccade.cli.complexity import complexity
 from saccade.cli.demo import demo
@@ -26,7 +27,6 @@ from saccade.cli.models import models
 from saccade.cli.settings import DECODING, RUN
 from saccade.cli.train import train
 from saccade.cli.translate import translate
-from saccade.cli.verb import Verb, verb_with_settings
 from saccade.cli.verify import verify
 from saccade.version import __version__
 

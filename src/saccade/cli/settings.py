@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 import typer
 
-from saccade.cli.verb import SETTINGS, Settings
+from saccade.cli.command import SETTINGS, Settings
 from saccade.errors import SaccadeError, UsageError, did_you_mean
 
 if TYPE_CHECKING:

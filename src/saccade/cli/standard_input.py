@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from saccade.data.lines import Lines
+from saccade.data.reading.text_lines import Lines
 
 
 def read_standard_input() -> Iterator[str]:

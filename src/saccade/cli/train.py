@@ -99,8 +99,8 @@ def resume_run(path: Path, settings: dict[str, Any]) -> RunResult:
     """Go on with a run; its own settings may be changed."""
     from saccade.config import merge, read_yaml
     from saccade.training.config import run_config
-    from saccade.training.directory import RunDirectory
     from saccade.training.run import resume
+    from saccade.training.run_directory import RunDirectory
 
     config = RunDirectory(path).config
     if settings and config.is_file():
@@ -158,7 +158,7 @@ def start_name(settings: Mapping[str, Any]) -> str | None:
 
 def check_readable(paths: Iterable[str]) -> None:
     """Refuse a file that cannot be opened before a run directory is made for it."""
-    from saccade.data.files import open_bytes, unreadable
+    from saccade.data.reading.pair_files import open_bytes, unreadable
 
     for path in paths:
         try:

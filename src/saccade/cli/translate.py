@@ -112,7 +112,7 @@ def translate_lines(
     translator: Translator, settings: DecodingConfig, input_file: Path | None, prefix: Path | None, *, scores: bool
 ) -> Iterator[Translation]:
     """The translations of a file or of the standard input; a person at a keyboard gets each one at once."""
-    from saccade.data.files import read_lines
+    from saccade.data.reading.pair_files import read_lines
 
     typed = input_file is None and sys.stdin.isatty()
     lines = read_lines(input_file) if input_file is not None else read_standard_input()

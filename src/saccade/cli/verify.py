@@ -15,7 +15,7 @@ from saccade.cli.json_output import STANDARD_OUTPUT, write_json_output
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
-    from saccade.data.files import Pair
+    from saccade.data.reading.pair_files import Pair
     from saccade.inference.verification import Equivalence
 
 
@@ -43,9 +43,9 @@ def verify(
     The pairs are the run's validation data, or the first of its training data. Exit code 1 says that a promise is
     broken.
     """
-    from saccade.checkpoint import find_model_folder, load_model_folder
     from saccade.inference.device import choose_device
     from saccade.inference.verification import verify
+    from saccade.model_folder import find_model_folder, load_model_folder
 
     place = choose_device(device)
     path = find_model_folder(run)
@@ -82,7 +82,7 @@ def lines_of(equivalence: Equivalence) -> str:
 
 def given_pairs(source: Path | None, target: Path | None, count: int) -> list[Pair]:
     """The first pairs of the files on the command line."""
-    from saccade.data.files import read_pairs
+    from saccade.data.reading.pair_files import read_pairs
 
     if source is None:
         raise UsageError("--target is given without --source", do="name the file of source lines: --source FILE")
@@ -92,9 +92,9 @@ def given_pairs(source: Path | None, target: Path | None, count: int) -> list[Pa
 def own_pairs(run: Path, folder: Path, count: int) -> list[Pair]:
     """The first validation pairs of the run that a model comes from, or else the first that it learnt from."""
     from saccade.config import read_yaml
-    from saccade.data.pairs import training_pairs, validation_pairs
+    from saccade.data.reading.pair_stream import training_pairs, validation_pairs
     from saccade.training.config import run_config
-    from saccade.training.directory import RunDirectory
+    from saccade.training.run_directory import RunDirectory
 
     directory = RunDirectory(run if folder != run else folder.resolve().parent)
     if not directory.config.is_file():

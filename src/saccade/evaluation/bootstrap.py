@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from saccade.errors import SaccadeError
+from saccade.evaluation.metrics import References, find_metric
 from saccade.evaluation.references import check_references
-from saccade.evaluation.scores import References, find_metric
 from saccade.evaluation.sufficient_statistics import SUFFICIENT_STATISTICS, Array
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from saccade.errors import SaccadeError
-from saccade.evaluation.scores import Score
+from saccade.evaluation.metrics import Score
 
 
 def perplexity(total_negative_log_likelihood: float, count: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from saccade.evaluation.scores import References, Score, find_metric
+from saccade.evaluation.metrics import References, Score, find_metric
 from saccade.version import __version__
 
 

@@ -14,9 +14,9 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from saccade.evaluation.edits import Unit, closest_edits
+from saccade.evaluation.edit_distance import Unit, closest_edits
+from saccade.evaluation.metrics import References, bleu_metric, exact_matches
 from saccade.evaluation.references import reference_streams
-from saccade.evaluation.scores import References, bleu_metric, exact_matches
 
 Array = npt.NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.errors import SaccadeError
 
 

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.interface import Source
 from saccade.symbols import Symbols
 

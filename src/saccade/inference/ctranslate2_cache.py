@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from saccade.checkpoint import CONFIG, WEIGHTS
 from saccade.errors import SaccadeError
 from saccade.file_lock import lock_file
 from saccade.folder import MANIFEST, flush, read_json, verify, whole_folder, write_json
 from saccade.interop.ctranslate2 import MODEL, import_runtime
+from saccade.model_folder import CONFIG, WEIGHTS
 from saccade.version import __version__
 
 NAME = "ctranslate2"

@@ -10,13 +10,13 @@ from typing import Literal, Protocol
 
 import torch
 
-from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import search_source
 from saccade.inference.batching import Reading, even_batches, longest, source_from
 from saccade.interface import Translates
-from saccade.side_by_side import as_they_end, workers_for
+from saccade.parallel_map import as_they_end, workers_for
 from saccade.symbols import Symbols
 
 EngineName = Literal["auto", "torch", "ctranslate2"]

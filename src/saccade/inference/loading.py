@@ -7,9 +7,8 @@ from pathlib import Path
 
 import torch
 
-from saccade.checkpoint import GENERATION, ModelFolder, find_model_folder, load_model_folder
 from saccade.config import build
-from saccade.data.lexicon import read_lexicon
+from saccade.data.lexicon.lexicon_file import read_lexicon
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble, Mean, shares_of
 from saccade.decoding.native import Native
@@ -24,6 +23,7 @@ from saccade.inference.shortlist import read_shortlist
 from saccade.inference.translator import Translator
 from saccade.kernels import library
 from saccade.layers.in_bytes import give_bytes, has_bytes
+from saccade.model_folder import GENERATION, ModelFolder, find_model_folder, load_model_folder
 
 
 def load(

@@ -10,12 +10,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from saccade.checkpoint import CARD, CONFIG, GENERATION, WEIGHTS, ModelFolder, load_model_folder, vocabulary_sizes
-from saccade.data.tokenizer_pair import Tokenizers, load_tokenizers
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import MANIFEST, read_json, verifying
 from saccade.inference.ctranslate2_cache import claims_export
 from saccade.interface import Translates
+from saccade.model_folder import CARD, CONFIG, GENERATION, WEIGHTS, ModelFolder, load_model_folder, vocabulary_sizes
 from saccade.models.family import ModelConfig
 from saccade.models.registry import choose
 

@@ -17,7 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.inference.batching import Reading
 from saccade.inference.engine import Engine, Work
 from saccade.symbols import Symbols
-from saccade.untrusted import read_text
+from saccade.untrusted_files import read_text
 
 # Float32 sums in another order differ by about 1e-5 in a log-probability, a wrong weight by far more.
 TOLERANCE = 1e-3

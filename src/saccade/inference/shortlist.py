@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from saccade.data.files import read_lines
-from saccade.data.lexicon import parse_entry
-from saccade.data.lines import FileError
-from saccade.data.tokenizer import Tokenizer
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.lexicon.lexicon_file import parse_entry
+from saccade.data.reading.pair_files import read_lines
+from saccade.data.reading.text_lines import FileError
+from saccade.data.tokenizers.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.inference.batching import Reading
-from saccade.untrusted import shown
+from saccade.untrusted_files import shown
 
 ALWAYS = 256  # tokens from the beginning of the vocabulary: the symbols, the letters, then the commonest pieces
 

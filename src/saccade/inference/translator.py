@@ -12,10 +12,10 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from saccade.config import build, merge
-from saccade.data.lexicon import Lexicon
-from saccade.data.text import normalize
-from saccade.data.tokenizer import Tokenizer
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.lexicon.lexicon_file import Lexicon
+from saccade.data.reading.normalization import normalize
+from saccade.data.tokenizers.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from saccade.data.lexicon import Lexicon
-from saccade.data.text import normalize
-from saccade.data.tokenizer import UNKNOWN, Tokenizer
+from saccade.data.lexicon.lexicon_file import Lexicon
+from saccade.data.reading.normalization import normalize
+from saccade.data.tokenizers.tokenizer import UNKNOWN, Tokenizer
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Source, Translates
 from saccade.symbols import Symbols

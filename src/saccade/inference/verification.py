@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from saccade.checkpoint import ModelFolder, load_model_folder, save_model_folder, weights_of
-from saccade.data.files import Pair
+from saccade.data.reading.pair_files import Pair
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
@@ -33,6 +32,7 @@ from saccade.inference.batching import Reading, longest
 from saccade.inference.loading import translator_from
 from saccade.inference.translator import Translator
 from saccade.interface import Decodes, Memory, Source, Translates, select
+from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder, weights_of
 from saccade.symbols import Symbols
 
 BATCH = 16  # sentences that stand together: enough for much padding, few enough to record all attention

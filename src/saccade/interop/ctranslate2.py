@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from saccade.data.tokenizer import Tokenizer
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.tokenizers.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.interop.huggingface_tokenizer import save_tokenizers
 from saccade.layers.positions import sinusoids

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
 from saccade.interop.huggingface_tokenizer import save_tokenizers

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import damaged, read_json
 from saccade.interface import VocabularySizes
@@ -33,7 +33,7 @@ from saccade.interop.transformer_names import Entry, entries, stream_order, tabl
 from saccade.layers.positions import sinusoids
 from saccade.models.registry import Choice, choose
 from saccade.models.transformer import TransformerConfig
-from saccade.untrusted import shown
+from saccade.untrusted_files import shown
 
 FAMILY = "transformer"
 ACTIVATIONS: Mapping[str, Mapping[str, Any]] = {"relu": {}}  # theirs to our settings

@@ -15,13 +15,13 @@ from typing import Any, get_args
 from tokenizers import Regex, normalizers, processors
 
 from saccade.data.config import Normalization, TokenizerKind
-from saccade.data.text import REMOVED
-from saccade.data.tokenizer import FORMAT, LARGEST_FILE, SYMBOL_PIECES, VERSION, Tokenizer
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.reading.normalization import REMOVED
+from saccade.data.tokenizers.tokenizer import FORMAT, LARGEST_FILE, SYMBOL_PIECES, VERSION, Tokenizer
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import damaged, write_json
 from saccade.symbols import Symbols
-from saccade.untrusted import parse_json, read_text, shown
+from saccade.untrusted_files import parse_json, read_text, shown
 
 TARGET = "target"  # folder of the target's tokenizer, where it has one of its own
 TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
@@ -79,7 +79,7 @@ def tokenizer_document(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def normalizer_document(form: Normalization, own: dict[str, Any] | None) -> dict[str, Any]:
-    """What `saccade.data.text.normalize` does, as a normalizer, and then that of the pipeline itself."""
+    """Unicode normalization (data/reading/normalization.py) as a normalizer, then that of the pipeline itself."""
     # No text of theirs can hold half of a surrogate pair.
     removed = REMOVED.pattern.replace("\ud800-\udfff", "")
     parts: list[Any] = [normalizers.Replace(Regex(removed), "")]

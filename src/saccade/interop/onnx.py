@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from saccade.data.tokenizer_pair import Tokenizers
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
 from saccade.interface import Memory, Source, VocabularySizes
 from saccade.interop.huggingface_tokenizer import TARGET, save_tokenizers
-from saccade.interop.leaves import Leaf, leaves, with_leaves
+from saccade.interop.pytree import Leaf, leaves, with_leaves
 from saccade.interop.traceable import LONGEST, lengths_recorded, traceable
 from saccade.kernels import without_kernels
 from saccade.layers.masks import padding_mask

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from saccade.kernels import kernel, usable
-from saccade.layers.chance import draw_seed
+from saccade.layers.rng import draw_seed
 
 LEVELS = 1 << 16  # a probability is rounded to this many levels
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from saccade.kernels import Projected, kernel, usable
-from saccade.layers.chance import draw_seed
 from saccade.layers.dropout import levels_of
 from saccade.layers.in_bytes import bytes_beside
+from saccade.layers.rng import draw_seed
 
 LONGEST = 512
 """Beyond so many places in a sentence the library's fused attention is faster; what is packed has fewer."""

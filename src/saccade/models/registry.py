@@ -14,7 +14,7 @@ from saccade.errors import SaccadeError, did_you_mean
 from saccade.interface import VocabularySizes
 from saccade.models.family import Costs, Family, ModelConfig
 from saccade.models.outline import MOST_TENSORS, check_memory, outline, unfilled
-from saccade.untrusted import shown
+from saccade.untrusted_files import shown
 
 FAMILIES = {
     "transformer": "saccade.models.transformer",

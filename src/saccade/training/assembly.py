@@ -7,15 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from saccade.data.order import Order
-from saccade.data.splitting import Splitting
+from saccade.data.sampling.batch_sampler import Order
+from saccade.data.tokenizers.bpe_dropout import Splitting
 from saccade.distributed.group import ALONE, Group
 from saccade.symbols import Symbols
+from saccade.training.compute_settings import Autocast
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop
-from saccade.training.machine import Autocast
 from saccade.training.objectives.objective import ObjectiveAt
-from saccade.training.optimizer import make_optimizer
+from saccade.training.optimizers import make_optimizer
 
 
 def make_loop(

@@ -15,7 +15,13 @@ from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.models.family import Family
 from saccade.models.registry import Choice, choose, load_family
-from saccade.training.start import complete_from_start, is_gone, is_resolved, start_folder, start_of
+from saccade.training.checkpoints.start_from_model import (
+    complete_from_start,
+    is_gone,
+    is_resolved,
+    start_folder,
+    start_of,
+)
 
 ScheduleKind = Literal["inverse-sqrt", "linear", "cosine", "constant"]
 ObjectiveKind = Literal["likelihood", "minimum-risk"]

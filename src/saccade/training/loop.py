@@ -17,16 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from saccade.data.batches import Batch, Indices, collate
-from saccade.data.order import Order, Place
-from saccade.data.splitting import Splitting
+from saccade.data.sampling.batch_sampler import Order, Place
+from saccade.data.sampling.batches import Batch, Indices, collate
+from saccade.data.tokenizers.bpe_dropout import Splitting
 from saccade.distributed.group import ALONE, Group
 from saccade.errors import SaccadeError
-from saccade.layers.chance import own_generator
-from saccade.side_by_side import side_by_side, workers_for
+from saccade.layers.rng import own_generator
+from saccade.parallel_map import side_by_side, workers_for
 from saccade.symbols import Symbols
 from saccade.training.objectives.objective import Objective, ObjectiveAt
-from saccade.training.optimizer import scale_and_clip
+from saccade.training.optimizers import scale_and_clip
 
 SPLITS = 1  # keeps the keys of split tokens apart from those of dropout
 

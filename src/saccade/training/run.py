@@ -11,32 +11,34 @@ from typing import Any
 
 import torch
 
-from saccade.checkpoint import vocabulary_sizes
 from saccade.config import merge, read_yaml
-from saccade.data.batches import collate
-from saccade.data.order import Order, Place
-from saccade.data.splitting import splitting_of
-from saccade.data.tokenizer_pair import save_tokenizers
+from saccade.data.sampling.batch_sampler import Order, Place
+from saccade.data.sampling.batches import collate
+from saccade.data.tokenizers.bpe_dropout import splitting_of
+from saccade.data.tokenizers.tokenizer_pair import save_tokenizers
 from saccade.distributed.group import Group, join, local_rank
 from saccade.errors import SaccadeError
-from saccade.evaluation.scores import find_metric
+from saccade.evaluation.metrics import find_metric
 from saccade.folder import damaged, json_text, read_json, replace_file, verify, whole_folder
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
 from saccade.kernels import level
+from saccade.model_folder import vocabulary_sizes
 from saccade.models.registry import Choice
 from saccade.training.assembly import make_loop
-from saccade.training.config import RunConfig, check_complete, run_config, with_absolute_paths
-from saccade.training.data import check_lengths, fit_length_limit, load_data
-from saccade.training.directory import RunDirectory, create, remove, rewrite_config
-from saccade.training.exactness import arithmetic, check_resumable, environment_changes, shaping_changes
-from saccade.training.flops import FlopRate
-from saccade.training.forecast import forecast
-from saccade.training.interruption import SIGNALS, Interruption
-from saccade.training.limits import limit_reached, planned_updates, share_done, work_of
-from saccade.training.lock import run_lock
-from saccade.training.loop import NotFiniteError
-from saccade.training.machine import (
+from saccade.training.checkpoints.background_saving import Saver
+from saccade.training.checkpoints.checkpoint import (
+    State,
+    Whole,
+    checkpoints,
+    load_checkpoint,
+    newest_whole,
+    set_aside,
+    step_of,
+)
+from saccade.training.checkpoints.exact_resume import arithmetic, check_resumable, environment_changes, shaping_changes
+from saccade.training.checkpoints.start_from_model import Start, find_start, put_start, start_folder
+from saccade.training.compute_settings import (
     autocast_for,
     check_disk,
     choose_precision,
@@ -44,15 +46,21 @@ from saccade.training.machine import (
     disk_needed,
     prepare_machine,
 )
+from saccade.training.config import RunConfig, check_complete, run_config, with_absolute_paths
+from saccade.training.interruption import SIGNALS, Interruption
+from saccade.training.learning_rate_schedule import rate_of
+from saccade.training.loop import NotFiniteError
+from saccade.training.model_selection import Selection
 from saccade.training.objectives.factory import make_objective, objective_at, sums_of_objective
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizer import expect_optimizer
-from saccade.training.saving import Saver
-from saccade.training.schedule import rate_of
-from saccade.training.selection import Selection
-from saccade.training.start import Start, find_start, put_start, start_folder
-from saccade.training.state import State, Whole, checkpoints, load_checkpoint, newest_whole, set_aside, step_of
-from saccade.training.tracking import RunTracker, SilentTracker, Tracker, person_time
+from saccade.training.optimizers import expect_optimizer
+from saccade.training.preflight.flops import FlopRate
+from saccade.training.preflight.forecast import forecast
+from saccade.training.run_data import check_lengths, fit_length_limit, load_data
+from saccade.training.run_directory import RunDirectory, create, remove, rewrite_config
+from saccade.training.run_lock import run_lock
+from saccade.training.run_tracking import RunTracker, SilentTracker, Tracker, person_time
+from saccade.training.stopping import limit_reached, planned_updates, share_done, work_of
 from saccade.training.validation import Validation, note_sources
 
 COUNTED = 16  # examples of the first batch whose operations are counted: those of one batch are all about as long

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from saccade.data.batches import batches_in_order, collate
-from saccade.data.corpus import Corpus
-from saccade.data.files import Pair
+from saccade.data.cache.corpus import Corpus
+from saccade.data.reading.pair_files import Pair
+from saccade.data.sampling.batches import batches_in_order, collate
+from saccade.evaluation.metrics import Score, finite, score
 from saccade.evaluation.perplexity import perplexity
-from saccade.evaluation.scores import Score, finite, score
 from saccade.inference.proof import MOST_SOURCES, SOURCES
 from saccade.inference.translator import Translator
 from saccade.training.objectives.objective import Objective

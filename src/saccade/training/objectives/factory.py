@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from saccade.data.tokenizer import Tokenizer
+from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.models.registry import Choice
 from saccade.training.config import RewardUnit, TrainingConfig
 from saccade.training.objectives.likelihood import Likelihood

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.data.batches import Batch
+from saccade.data.sampling.batches import Batch
 from saccade.interface import Decodes, Translates
 from saccade.kernels import kernel, usable
 from saccade.training.objectives.objective import Loss

@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from saccade.data.batches import Batch
+from saccade.data.sampling.batches import Batch
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints
 from saccade.decoding.rollout import roll_out
 from saccade.decoding.sampling import sample
-from saccade.evaluation.sentence_scores import REWARDS
+from saccade.evaluation.sentence_metrics import REWARDS
 from saccade.interface import Memory, select
 from saccade.symbols import Symbols
 from saccade.training.config import RiskConfig

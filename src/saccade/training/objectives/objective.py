@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from saccade.data.batches import Batch
+from saccade.data.sampling.batches import Batch
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Tokenised corpora on disk."""

@@ -1,0 +1,135 @@
+"""A corpus in files: flat arrays that are appended to chunk by chunk, and read through `mapped.py`.
+
+source.ids, target.ids            all ids, laid end to end
+source.offsets, target.offsets    where each text begins, and where the last one ends
+store.json                        types and sizes of these, the parts, the statistics, what was dropped
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.data.cache.corpus import Corpus
+from saccade.data.cache.corpus_statistics import CorpusStatistics, StatisticsCounter
+from saccade.data.cache.length_filters import Dropped
+from saccade.data.cache.mapped_array import MappedArray
+from saccade.folder import damaged, read_json, write_json
+
+FORMAT = 2
+META = "store.json"
+ARRAYS = ("source.ids", "source.offsets", "target.ids", "target.offsets")
+OFFSETS = np.dtype("<i8")
+
+
+def id_type(vocabulary: int) -> np.dtype[Any]:
+    """The smallest type that we use for the ids of a vocabulary of this size."""
+    return np.dtype("<u2") if vocabulary <= 2**16 else np.dtype("<i4")
+
+
+class StoreWriter:
+    """Writes a corpus into a folder; use it as a context, and `finish` it."""
+
+    def __init__(self, folder: Path, *, source_vocabulary: int, target_vocabulary: int) -> None:
+        self.folder = folder
+        self._files = contextlib.ExitStack()
+        self._source = SideWriter(self._open(0), self._open(1), id_type(source_vocabulary))
+        self._target = SideWriter(self._open(2), self._open(3), id_type(target_vocabulary))
+        self._statistics = StatisticsCounter()
+
+    def append(
+        self,
+        source_ids: NDArray[Any],
+        source_lengths: NDArray[np.int64],
+        target_ids: NDArray[Any],
+        target_lengths: NDArray[np.int64],
+        *,
+        unknown_source: int = 0,
+        unknown_target: int = 0,
+    ) -> None:
+        """Add some pairs: the ids of each side laid end to end, and the length of each text."""
+        self._source.append(source_ids, source_lengths)
+        self._target.append(target_ids, target_lengths)
+        self._statistics.add(
+            source_lengths, target_lengths, unknown_source=unknown_source, unknown_target=unknown_target
+        )
+
+    def finish(self, parts: tuple[int, ...], dropped: Dropped) -> None:
+        """Close the files and describe them; `parts` are the pairs of each corpus."""
+        self._files.close()
+        types = (self._source.type, OFFSETS, self._target.type, OFFSETS)
+        described = {
+            name: {"type": kind.str, "bytes": (self.folder / name).stat().st_size}
+            for name, kind in zip(ARRAYS, types, strict=True)
+        }
+        meta = {
+            "format": FORMAT,
+            "arrays": described,
+            "parts": list(parts),
+            "statistics": asdict(self._statistics.finish()),
+            "dropped": asdict(dropped),
+        }
+        write_json(self.folder / META, meta)
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def _open(self, number: int) -> IO[bytes]:
+        return self._files.enter_context((self.folder / ARRAYS[number]).open("wb"))
+
+
+class SideWriter:
+    """One side of a store while it grows."""
+
+    def __init__(self, ids: IO[bytes], offsets: IO[bytes], kind: np.dtype[Any]) -> None:
+        self.type = kind
+        self._ids = ids
+        self._offsets = offsets
+        self._total = 0
+        offsets.write(np.zeros(1, OFFSETS).tobytes())
+
+    def append(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+        """Add the ids of some texts."""
+        self._ids.write(ids.astype(self.type, copy=False).tobytes())
+        self._offsets.write((self._total + np.cumsum(lengths)).astype(OFFSETS, copy=False).tobytes())
+        self._total += len(ids)
+
+
+def open_store(folder: Path) -> Corpus:
+    """The corpus in a folder, mapped: opening it reads next to nothing."""
+    meta = read_json(folder / META)
+    if meta.get("format") != FORMAT:
+        raise damaged(folder / META, f"has format {meta.get('format')}, this Saccade reads {FORMAT}")
+    maps: dict[str, MappedArray] = {}
+    try:
+        for name in ARRAYS:
+            kind, size = np.dtype(meta["arrays"][name]["type"]), meta["arrays"][name]["bytes"]
+            maps[name] = MappedArray(folder / name, kind, size)
+        statistics, dropped = CorpusStatistics(**meta["statistics"]), Dropped(**meta["dropped"])
+        parts = tuple(meta["parts"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(folder / META, f"is not as it was written ({error})") from None
+    corpus = Corpus(
+        source_ids=maps["source.ids"].array,
+        source_offsets=maps["source.offsets"].array,
+        target_ids=maps["target.ids"].array,
+        target_offsets=maps["target.offsets"].array,
+        parts=parts,
+        statistics=statistics,
+        dropped=dropped,
+        maps=tuple(maps.values()),
+    )
+    if not len(corpus) == len(corpus.target_offsets) - 1 == sum(parts) == statistics.pairs:
+        raise damaged(folder / META, "speaks of another number of pairs than the arrays hold")
+    if len(corpus.source_ids) != corpus.source_offsets[-1] or len(corpus.target_ids) != corpus.target_offsets[-1]:
+        raise damaged(folder / META, "speaks of another number of tokens than the arrays hold")
+    corpus.release()
+    return corpus

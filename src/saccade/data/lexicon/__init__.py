@@ -1,0 +1,1 @@
+"""Word translations learnt from pairs."""

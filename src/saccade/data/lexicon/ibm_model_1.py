@@ -1,0 +1,257 @@
+"""Which words translate which: IBM Model 1, learnt from parallel text by expectation maximisation.
+
+Brown et al. 1993, "The Mathematics of Statistical Machine Translation", section 4.1. The probability of a target t of m
+words given a source s of l words, with the empty word as s_0, is (equation 16, without the constant of the length)
+
+    P(t | s) = prod_j  1 / (l + 1)  sum_i  p(t_j | s_i)
+
+and an iteration sets p(t | s) to the share of t in the expected number of words that s was translated by (equations 14
+and 17). The likelihood never falls.
+
+Departures: only words that stand in one pair somewhere have a probability, and of these links at most MOST_LINKS, the
+most frequent ones, so that memory is bounded. The links are fixed before the first iteration, so the likelihood still
+never falls. The empty word keeps all its links: every target word has one at least.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.data.config import Normalization
+from saccade.data.reading.normalization import normalize
+from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.tokenizer import repeatable
+from saccade.errors import SaccadeError
+
+MOST_WORDS = 1_000_000  # of a side
+MOST_LINKS = 8_000_000  # pairs of words that have a probability; 24 bytes each
+MOST_PENDING = 2_000_000  # links that are counted before they join the others
+LINKS_AT_ONCE = 500_000  # of some sentences together
+LONGEST = 256  # words; longer pairs are left out: their links are many and say little
+EMPTY = 0  # the id of the empty source word
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Batch(NamedTuple):
+    """Some pairs as word ids, laid end to end; each source begins with the empty word."""
+
+    source: Integers
+    source_lengths: Integers
+    target: Integers
+    target_lengths: Integers
+
+
+class Links(NamedTuple):
+    """Every source word of a pair with every target word of it."""
+
+    key: Integers  # (N,) which words, as one number
+    token: Integers  # (N,) which target word of the batch, 0 … M-1, rising
+    choices: Integers  # (M,) how many links each target word has: l + 1
+
+
+class WordPair(NamedTuple):
+    """A target word that a source word may become."""
+
+    source: str
+    target: str
+    probability: float  # p(target | source)
+
+
+class TranslationTable(NamedTuple):
+    """The probabilities of all links."""
+
+    source_words: list[str]  # by id; the first one is the empty word
+    target_words: list[str]
+    keys: Integers  # (K,) source id times the number of target words, plus target id; rising
+    probabilities: Floats  # (K,)
+    log_likelihoods: list[float]  # of the data, before each iteration
+
+    def best(self, count: int, min_probability: float) -> list[WordPair]:
+        """For each source word its most probable target words, by source word and then best first."""
+        source, target = np.divmod(self.keys, len(self.target_words))
+        likely = np.flatnonzero((source != EMPTY) & (self.probabilities >= min_probability) & (self.probabilities > 0))
+        order = likely[np.lexsort((target[likely], -self.probabilities[likely], source[likely]))]
+        first = np.searchsorted(source[order], source[order])  # where the source word of each begins
+        chosen = order[np.arange(len(order)) - first < count]
+        found = [
+            WordPair(self.source_words[s], self.target_words[t], p)
+            for s, t, p in zip(
+                source[chosen].tolist(), target[chosen].tolist(), self.probabilities[chosen].tolist(), strict=True
+            )
+        ]
+        return sorted(found, key=lambda pair: pair.source)  # stable: best first
+
+
+def words_of(text: str, normalization: Normalization | None) -> list[str]:
+    """The words of a text, as the word tokenizer splits it; without a normalization, what stands between spaces."""
+    return text.split(" ") if normalization is None else normalize(text, normalization).split()
+
+
+def learn_translations(
+    pairs: Iterable[Pair],
+    *,
+    iterations: int = 5,
+    normalization: Normalization | None = "nfc",
+    progress: Callable[[int, float], None] = lambda iteration, log_likelihood: None,
+) -> TranslationTable:
+    """Learn p(target word | source word); the same pairs give the same table.
+
+    The pairs are gone through several times and never held: give a list, or something that reads them anew. `progress`
+    is told the number of each iteration, from 1, and the log-likelihood before it, as a mean over target words.
+    """
+    pairs = repeatable(pairs)
+    source_words, target_words = count_words(pairs, normalization)
+    sentences = Sentences(pairs, ["", *source_words], target_words, normalization)
+    keys = count_links(sentences)
+    source = keys // len(target_words)
+    probabilities = normalised(np.ones(len(keys)), source)
+    log_likelihoods: list[float] = []
+    for iteration in range(1, iterations + 1):
+        expected = np.zeros(len(keys))
+        log_likelihood, tokens = 0.0, 0
+        for batch in sentences:
+            links = links_of(batch, len(target_words))
+            log_likelihood += expect(links, keys, probabilities, expected)
+            tokens += len(links.choices)
+        log_likelihoods.append(log_likelihood)
+        progress(iteration, log_likelihood / max(1, tokens))
+        probabilities = normalised(expected, source)
+    return TranslationTable(["", *source_words], target_words, keys, probabilities, log_likelihoods)
+
+
+def count_words(pairs: Iterable[Pair], normalization: Normalization | None) -> tuple[list[str], list[str]]:
+    """The words of both sides, most frequent first, at most MOST_WORDS each."""
+    counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    for pair in pairs:
+        sides = [words_of(text, normalization) for text in pair]
+        if fits(*sides):
+            for count, words in zip(counts, sides, strict=True):
+                count.update(words)
+                if len(count) > 2 * MOST_WORDS:
+                    kept = {word: count[word] for word in most_frequent(count)}
+                    count.clear()
+                    count.update(kept)
+    if not counts[0]:
+        raise SaccadeError(
+            "there are no pairs to learn translations from",
+            do=f"give pairs with 1 to {LONGEST} words on each side",
+        )
+    return most_frequent(counts[0]), most_frequent(counts[1])
+
+
+def fits(source: list[str], target: list[str]) -> bool:
+    """Whether a pair can teach, at a cost that is worth it."""
+    return 0 < len(source) <= LONGEST and 0 < len(target) <= LONGEST
+
+
+def most_frequent(counts: Counter[str]) -> list[str]:
+    """At most MOST_WORDS words, most frequent first, those of one frequency in the order of their letters."""
+    return sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS]
+
+
+class Sentences:
+    """Pairs as batches of word ids, as often as they are asked for; words without an id are left out."""
+
+    def __init__(
+        self,
+        pairs: Iterable[Pair],
+        source_words: list[str],
+        target_words: list[str],
+        normalization: Normalization | None,
+    ) -> None:
+        self.pairs = pairs
+        self.source_ids = {word: place for place, word in enumerate(source_words)}
+        self.target_ids = {word: place for place, word in enumerate(target_words)}
+        self.normalization = normalization
+
+    def __iter__(self) -> Iterator[Batch]:
+        sources: list[list[int]] = []
+        targets: list[list[int]] = []
+        links = 0
+        for pair in self.pairs:
+            words = words_of(pair.source, self.normalization), words_of(pair.target, self.normalization)
+            if not fits(*words):
+                continue
+            sources.append([EMPTY, *(self.source_ids[word] for word in words[0] if word in self.source_ids)])
+            targets.append([self.target_ids[word] for word in words[1] if word in self.target_ids])
+            links += len(sources[-1]) * len(targets[-1])
+            if links >= LINKS_AT_ONCE:
+                yield batch_of(sources, targets)
+                sources, targets, links = [], [], 0
+        if sources:
+            yield batch_of(sources, targets)
+
+
+def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
+    """Lists of ids, laid end to end."""
+    return Batch(
+        source=np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sources]),
+        source_lengths=np.array([len(ids) for ids in sources], dtype=np.int64),
+        target=np.concatenate([np.asarray(ids, dtype=np.int64) for ids in targets]),
+        target_lengths=np.array([len(ids) for ids in targets], dtype=np.int64),
+    )
+
+
+def links_of(batch: Batch, target_words: int) -> Links:
+    """All links of a batch, those of one target word together."""
+    choices = np.repeat(batch.source_lengths, batch.target_lengths)  # (M,)
+    start = np.repeat(np.cumsum(batch.source_lengths) - batch.source_lengths, batch.target_lengths)  # (M,)
+    token = np.repeat(np.arange(len(choices)), choices)  # (N,)
+    within = np.arange(len(token)) - np.repeat(np.cumsum(choices) - choices, choices)  # (N,) 0 … l
+    source = batch.source[start[token] + within]  # (N,)
+    return Links(source * target_words + batch.target[token], token, choices)
+
+
+def count_links(sentences: Sentences) -> Integers:
+    """The keys that get a probability, rising: the most frequent ones, and all of the empty word."""
+    target_words = len(sentences.target_ids)
+    keys, counts = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    pending: list[tuple[Integers, Integers]] = []
+    waiting = 0
+    for batch in sentences:
+        key = links_of(batch, target_words).key
+        pending.append(np.unique(key[key >= target_words], return_counts=True))  # those below are of the empty word
+        waiting += len(pending[-1][0])
+        if waiting >= max(MOST_PENDING, len(keys)):
+            keys, counts = most_frequent_links(*added([(keys, counts), *pending]), 2 * MOST_LINKS)
+            pending, waiting = [], 0
+    keys, _ = most_frequent_links(*added([(keys, counts), *pending]), MOST_LINKS)
+    return np.concatenate([np.arange(target_words, dtype=np.int64), keys])
+
+
+def added(parts: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
+    """Keys with counts, each key once, rising."""
+    keys, place = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
+    counts = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(counts, place, np.concatenate([part[1] for part in parts]))
+    return keys, counts
+
+
+def most_frequent_links(keys: Integers, counts: Integers, most: int) -> tuple[Integers, Integers]:
+    """At most so many keys, still rising; of those of one frequency the ones of more frequent source words."""
+    if len(keys) <= most:
+        return keys, counts
+    kept = np.sort(np.argsort(-counts, kind="stable")[:most])
+    return keys[kept], counts[kept]
+
+
+def expect(links: Links, keys: Integers, probabilities: Floats, expected: Floats) -> float:
+    """Add the expected counts of the links (Brown et al. 1993, equation 17) and return the log-likelihood."""
+    place = np.minimum(np.searchsorted(keys, links.key), len(keys) - 1)  # (N,)
+    probability = np.where(keys[place] == links.key, probabilities[place], 0.0)  # a link that was left out has none
+    total = np.bincount(links.token, probability, minlength=len(links.choices))  # (M,)
+    np.add.at(expected, place, probability / total[links.token])
+    return float(np.log(total / links.choices).sum())
+
+
+def normalised(counts: Floats, source: Integers) -> Floats:
+    """Counts as probabilities that sum to 1 for each source word; `source` rises."""
+    totals = np.bincount(source, counts)
+    return np.divide(counts, totals[source], out=np.zeros_like(counts), where=totals[source] > 0)

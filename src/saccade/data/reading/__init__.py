@@ -1,0 +1,1 @@
+"""Reading files: lines, pairs, formats, normalization."""

@@ -1,0 +1,1 @@
+"""Which examples make which batch, in which order."""

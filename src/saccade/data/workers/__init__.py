@@ -1,0 +1,1 @@
+"""Processes that examine and encode chunks of pairs."""

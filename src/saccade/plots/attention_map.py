@@ -1,0 +1,260 @@
+"""Drawings of an attention matrix: where the model looked while it wrote, in the terminal and as PNG.
+
+Shapes: H heads, T target pieces, S source pieces.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from saccade.errors import SaccadeError
+from saccade.plots.figure import new_figure, save_figure
+from saccade.plots.text_cells import cells, clip, clusters, pad_left, pad_right, visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.image import AxesImage
+
+Weights = npt.NDArray[np.floating[Any]]
+
+SHADES = "·░▒▓█"
+COLORS = (231, 189, 153, 111, 75, 68, 32, 26, 18)  # of the 256-colour palette, white to dark blue
+HEADER_HEIGHT = 14
+SMALLEST_LABEL = 6
+
+COLOR_MAP = "Blues"
+TITLE_FONT = 11.0
+LONGEST_LABEL = 40
+PANEL_INCHES = 0.9  # the title above a small panel needs as much
+POINTS_PER_INCH = 72
+LETTER = 0.62  # mean width of a letter over the font size; also the font size over a cell that it fills well
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a drawing fits the terminal."""
+
+    label_width: int
+    cell_width: int
+    band: int  # source pieces side by side
+
+
+def draw_terminal(
+    source: Sequence[str],
+    target: Sequence[str],
+    weights: Weights,
+    *,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """One row a target piece, one column a source piece, the darker the stronger.
+
+    Source pieces stand upright above their columns. Where the columns do not fit the width (the terminal's, if none is
+    given), they get narrower, and then continue below in further bands. The last line explains the shades.
+    """
+    matrix = checked(source, target, weights)
+    layout = fit(source, target, shutil.get_terminal_size().columns if width is None else width)
+    labels = [pad_left(clip(visible(piece), layout.label_width), layout.label_width) for piece in target]
+    shade_count = len(COLORS) if color else len(SHADES)
+    levels = shade_levels(matrix, shade_count)
+    margin = " " * (layout.label_width + 1)
+    lines: list[str] = []
+    for start in range(0, len(source), layout.band):
+        columns = slice(start, start + layout.band)
+        if start:
+            lines.append("")
+        lines += [margin + line for line in header(source[columns], layout.cell_width)]
+        lines += [
+            f"{label} {''.join(shade(level, layout.cell_width, color) for level in row[columns])}"
+            for label, row in zip(labels, levels, strict=True)
+        ]
+    scale = "".join(shade(level, 1, color) for level in range(shade_count))
+    lines.append(f"{margin}0 {scale} {matrix.max():.2f}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def checked(source: Sequence[str], target: Sequence[str], weights: Weights) -> Weights:
+    """The weights (T, S) as an array without gaps, or an error if they belong to another pair of sequences."""
+    matrix = np.asarray(weights, dtype=np.float64)
+    if matrix.shape != (len(target), len(source)):
+        raise SaccadeError(
+            f"attention of shape {matrix.shape} for {len(target)} target and {len(source)} source pieces",
+            do="give one row of weights for each target piece and one column for each source piece",
+        )
+    if not matrix.size:
+        raise SaccadeError(f"nothing to draw: {len(target)} target and {len(source)} source pieces")
+    return np.nan_to_num(matrix, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def fit(source: Sequence[str], target: Sequence[str], width: int) -> Layout:
+    """The widest columns with which all stand side by side, else as few bands as the width allows."""
+    longest = max(cells(visible(piece)) for piece in target)
+    label_width = min(longest, max(SMALLEST_LABEL, width // 3))
+    available = max(width - label_width - 1, 2)
+    wide = any(cells(cluster) > 1 for piece in source for cluster in clusters(visible(piece)))
+    if not wide and available // 2 < len(source) <= available:
+        return Layout(label_width, cell_width=1, band=len(source))
+    bands = -(-len(source) // (available // 2))
+    return Layout(label_width, cell_width=2, band=-(-len(source) // bands))
+
+
+def header(pieces: Sequence[str], cell_width: int) -> list[str]:
+    """The pieces written downwards, one column each, all ending on the last line."""
+    uprights = [upright(piece) for piece in pieces]
+    height = max(len(letters) for letters in uprights)
+    columns = [[""] * (height - len(letters)) + letters for letters in uprights]
+    return ["".join(pad_right(column[line], cell_width) for column in columns) for line in range(height)]
+
+
+def upright(piece: str) -> list[str]:
+    """The letters of a piece from top to bottom, cut if there are too many."""
+    letters = clusters(visible(piece))
+    return letters if len(letters) <= HEADER_HEIGHT else [*letters[: HEADER_HEIGHT - 1], "⋮"]
+
+
+def shade_levels(matrix: Weights, count: int) -> npt.NDArray[np.int64]:
+    """The shade of each weight among `count`; the strongest weight of the matrix has the darkest one."""
+    strongest = matrix.max()
+    scaled = np.clip(matrix / strongest, 0, 1) if strongest > 0 else np.zeros_like(matrix)
+    return np.rint(scaled * (count - 1)).astype(np.int64)
+
+
+def shade(level: int, cell_width: int, color: bool) -> str:
+    """One cell of the drawing."""
+    if color:
+        return f"\x1b[48;5;{COLORS[level]}m{' ' * cell_width}\x1b[0m"
+    # The lightest shade is a dot that guides the eye along the row; one is enough.
+    return SHADES[level] * cell_width if level else pad_right(SHADES[0], cell_width)
+
+
+def plot_png(
+    source: Sequence[str], target: Sequence[str], weights: Weights, path: str | Path, *, title: str | None = None
+) -> None:
+    """A heat map of one attention matrix, as large as its labels need."""
+    matrix = checked(source, target, weights)
+    # Comfortable for a sentence, smaller for a page, so that the picture stays below 40 inches.
+    cell = min(0.3, 36 / max(matrix.shape))
+    font = min(10.0, font_size(cell))
+    width = max(cell * len(source) + label_inches(target, font) + 1.1, 3.0)
+    height = cell * len(target) + label_inches(source, font) + 0.25
+    heading = wrapped(title, width)
+    figure = new_figure(width, height + heading.inches)
+    axes = figure.add_subplot()
+    image = heat_map(axes, matrix, strongest=float(matrix.max()), cell=cell)
+    label_source(axes, source, font)
+    label_target(axes, target, font)
+    figure.suptitle(heading.text, fontsize=TITLE_FONT)
+    bar = figure.colorbar(
+        image, ax=axes, fraction=0.04, pad=0.02, aspect=18, shrink=min(1.0, 2.5 / (cell * len(target)))
+    )
+    plain_bar(bar)
+    save_figure(figure, path)
+
+
+def plot_heads_png(
+    source: Sequence[str],
+    target: Sequence[str],
+    layers: Mapping[int, Weights],
+    path: str | Path,
+    *,
+    title: str | None = None,
+) -> None:
+    """One small heat map a head, from the weights (H, T, S) of each layer: rows are layers, columns are heads.
+
+    All panels share one scale, so a sharp head and a diffuse one look different.
+    """
+    panels = {layer: [checked(source, target, head) for head in weights] for layer, weights in layers.items()}
+    across, down = max((len(heads) for heads in panels.values()), default=0), len(panels)
+    if not across:
+        raise SaccadeError("nothing to draw: no layer has a head")
+    longest = max(len(source), len(target))
+    cell = max(PANEL_INCHES / longest, min(0.16, 3.2 / longest))
+    labelled = cell >= 0.1
+    font = min(7.0, font_size(cell))
+    panel_width, panel_height = max(cell * len(source), PANEL_INCHES), cell * len(target)
+    width = max(across * (panel_width + 0.15) + 0.9 + label_inches(target if labelled else (), font), 3.0)
+    height = down * (panel_height + 0.35) + label_inches(source if labelled else (), font)
+    heading = wrapped(title, width)
+    figure = new_figure(width, height + heading.inches)
+    strongest = max(float(head.max()) for heads in panels.values() for head in heads)
+    grid = figure.subplots(down, across, squeeze=False)
+    for row, (layer, heads) in enumerate(panels.items()):
+        for column, axes in enumerate(grid[row]):
+            if column >= len(heads):
+                axes.set_axis_off()
+                continue
+            image = heat_map(axes, heads[column], strongest=strongest, cell=cell)
+            label_source(axes, source if labelled and row == 0 else (), font)
+            label_target(axes, target if labelled and column == 0 else (), font)
+            axes.set_title(f"layer {layer}, head {column}", fontsize=7, pad=3)
+    figure.suptitle(heading.text, fontsize=TITLE_FONT)
+    bar = figure.colorbar(image, ax=grid, fraction=0.02, pad=0.01, aspect=25, shrink=min(1.0, 2.5 / height))
+    plain_bar(bar)
+    save_figure(figure, path)
+
+
+def font_size(cell: float) -> float:
+    """The points of a label that fits a cell of that many inches."""
+    return LETTER * POINTS_PER_INCH * cell
+
+
+def label_inches(pieces: Sequence[str], font: float) -> float:
+    """About how long the longest label gets."""
+    return LETTER * font / POINTS_PER_INCH * max((cells(label_of(piece)) for piece in pieces), default=0) + 0.15
+
+
+def label_of(piece: str) -> str:
+    """A piece as it stands beside a picture."""
+    return clip(visible(piece), LONGEST_LABEL)
+
+
+class Heading(NamedTuple):
+    """A title in lines that fit, and the height it takes."""
+
+    text: str
+    inches: float
+
+
+def wrapped(title: str | None, width: float) -> Heading:
+    """The title broken into lines of at most so many inches."""
+    lines = textwrap.wrap(title or "", max(1, int(width * POINTS_PER_INCH / (LETTER * TITLE_FONT))))
+    return Heading("\n".join(lines), (len(lines) * 1.3 * TITLE_FONT + 8) / POINTS_PER_INCH if lines else 0.0)
+
+
+def heat_map(axes: Axes, matrix: Weights, *, strongest: float, cell: float) -> AxesImage:
+    """The matrix in squares of `cell` inches, white to blue, on a scale from 0 to the strongest weight."""
+    image = axes.imshow(matrix, cmap=COLOR_MAP, vmin=0, vmax=strongest or 1.0, aspect="equal", interpolation="nearest")
+    if cell >= 0.1:
+        axes.set_xticks(np.arange(matrix.shape[1] + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(matrix.shape[0] + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="#e8e8e8", linewidth=0.5)
+    axes.tick_params(which="both", length=0)
+    for spine in axes.spines.values():
+        spine.set_color("#b0b0b0")
+    return image
+
+
+def label_source(axes: Axes, source: Sequence[str], font: float) -> None:
+    """Source pieces upright above the columns."""
+    axes.set_xticks(range(len(source)), [label_of(piece) for piece in source], rotation=90, fontsize=font)
+    axes.tick_params(axis="x", top=False, bottom=False, labeltop=True, labelbottom=False)
+
+
+def label_target(axes: Axes, target: Sequence[str], font: float) -> None:
+    """Target pieces beside the rows."""
+    axes.set_yticks(range(len(target)), [label_of(piece) for piece in target], fontsize=font)
+
+
+def plain_bar(bar: Colorbar) -> None:
+    """A colour scale that stays in the background."""
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=7, length=0)

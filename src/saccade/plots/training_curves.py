@@ -1,0 +1,180 @@
+"""Training curves: the rows of a run's metrics.csv as one picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from saccade.plots.figure import new_figure, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Row = Mapping[str, float | str]
+
+TRAIN_COLOR, VALID_COLOR, NEUTRAL_COLOR = "#4878cf", "#d65f5f", "#5a5a5a"
+PROPER_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One column against the step."""
+
+    label: str
+    column: str
+    color: str
+    marks: bool = False  # few points: show each
+    best: bool = False  # show where the best value was
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of curves that share a scale."""
+
+    title: str
+    curves: tuple[Curve, ...]
+    logarithmic: bool = False
+    from_zero: bool = False  # else small changes would fill the panel
+
+
+@dataclass(frozen=True)
+class Points:
+    """The places where a curve has a value."""
+
+    steps: list[float]
+    values: list[float]
+
+
+def plot_curves(metrics_csv_rows: Sequence[Row], path: str | Path) -> None:
+    """Loss, validation scores, learning rate and speed of a run so far; missing values leave a gap, not an error."""
+    panels = panels_for(metrics_csv_rows)
+    across = 2 if len(panels) <= 4 else 3
+    down = -(-len(panels) // across)
+    figure = new_figure(4.6 * across, 2.9 * down)
+    grid = figure.subplots(down, across, squeeze=False)
+    for panel, axes in zip(panels, grid.flat, strict=False):
+        draw_panel(axes, panel, metrics_csv_rows)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    save_figure(figure, path)
+
+
+def panels_for(rows: Sequence[Row]) -> list[Panel]:
+    """The panels that these columns call for; each validation score has a scale of its own."""
+    columns = dict.fromkeys(column for row in rows for column in row)
+    scores = [column for column in columns if column.startswith("valid_") and column != "valid_loss"]
+    loss = Panel(
+        "loss",
+        (
+            Curve("training", "loss", TRAIN_COLOR),
+            Curve("validation", "valid_loss", VALID_COLOR, marks=True, best=True),
+        ),
+    )
+    return [
+        loss,
+        *(score_panel(column) for column in scores or ["valid_score"]),
+        Panel("learning rate", (Curve("learning rate", "learning_rate", NEUTRAL_COLOR),), from_zero=True),
+        Panel("tokens per second", (Curve("tokens per second", "tokens_per_second", NEUTRAL_COLOR),), from_zero=True),
+    ]
+
+
+def score_panel(column: str) -> Panel:
+    """The panel of one validation score."""
+    name = column.removeprefix("valid_").replace("_", " ").replace("-", " ")
+    curve = Curve("validation", column, VALID_COLOR, marks=True, best=True)
+    # Perplexity falls by orders of magnitude in the first steps; later ones would be a flat line.
+    return Panel(f"validation {PROPER_NAMES.get(name, name)}", (curve,), logarithmic=name == "perplexity")
+
+
+def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Row]) -> None:
+    """Draw the curves that have values, or say that there are none yet."""
+    axes.set_title(panel.title, fontsize=10, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+    drawn = 0
+    for curve in panel.curves:
+        points = points_of(rows, curve.column, positive=panel.logarithmic)
+        if points.steps:
+            draw_curve(axes, curve, points)
+            drawn += 1
+    if not drawn:
+        axes.text(0.5, 0.5, "no values yet", transform=axes.transAxes, ha="center", va="center", color="#999999")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_color("#dddddd")
+        return
+    axes.margins(y=0.15)
+    if panel.logarithmic:
+        logarithmic_axis(axes)
+    if panel.from_zero:
+        axes.set_ylim(0, 1.1 * axes.dataLim.ymax or 1)
+    axes.set_xlabel("step", fontsize=8)
+    axes.grid(color="#e8e8e8", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if drawn > 1:
+        axes.legend(fontsize=8, frameon=False)
+
+
+def logarithmic_axis(axes: Axes) -> None:
+    """A logarithmic scale with plain numbers at 1, 2 and 5 of each power of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def draw_curve(axes: Axes, curve: Curve, points: Points) -> None:
+    """One line; a single point is shown as a dot, for a line through it has no length."""
+    marked = curve.marks or len(points.steps) == 1
+    axes.plot(
+        points.steps,
+        points.values,
+        color=curve.color,
+        linewidth=1.3,
+        marker="o" if marked else None,
+        markersize=3,
+        label=curve.label,
+    )
+    if curve.best:
+        choose = min if lower_is_better(curve.column) else max
+        index = choose(range(len(points.values)), key=points.values.__getitem__)
+        step, value = points.steps[index], points.values[index]
+        axes.plot([step], [value], marker="o", markersize=7, markerfacecolor="none", color=curve.color)
+        axes.annotate(
+            f"{value:.4g}",
+            (step, value),
+            textcoords="offset points",
+            xytext=(0, 7),
+            ha="center",
+            fontsize=8,
+            color=curve.color,
+        )
+
+
+def points_of(rows: Sequence[Row], column: str, *, positive: bool = False) -> Points:
+    """Steps and finite values of a column, without the rows that have none; rows without a step count on."""
+    points = Points([], [])
+    for index, row in enumerate(rows):
+        step, value = number(row.get("step", index)), number(row.get(column, math.nan))
+        if math.isfinite(step) and math.isfinite(value) and (value > 0 or not positive):
+            points.steps.append(step)
+            points.values.append(value)
+    return points
+
+
+def number(cell: float | str | None) -> float:
+    """What a cell of a CSV file says, NaN if it is empty or no number."""
+    try:
+        return math.nan if cell is None else float(cell)
+    except ValueError:
+        return math.nan
+
+
+def lower_is_better(column: str) -> bool:
+    """Whether a validation column is an error or a loss."""
+    return column.replace("-", "_").rsplit("_", 1)[-1] in ("loss", "perplexity", "error", "ter")

@@ -1,0 +1,1 @@
+"""Measurements over several models or layers."""

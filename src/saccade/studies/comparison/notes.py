@@ -1,0 +1,76 @@
+"""What a reader of the table must know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from saccade.evaluation.length_buckets import FEWEST, LONG, Bucket
+from saccade.studies.comparison.alignments import MOST_PIECES
+from saccade.studies.comparison.machine import different_machines
+from saccade.studies.comparison.planning import VALIDATION_SHARE
+
+if TYPE_CHECKING:
+    from saccade.studies.comparison.standings import Row
+
+UNITS = {"char": "characters", "byte": "bytes", "word": "words", "bpe": "BPE pieces", "unigram": "unigram pieces"}
+
+
+def notes_on(rows: Sequence[Row], buckets: Sequence[Bucket], long_sentences: int) -> list[str]:
+    """All notes, those on single models first."""
+    notes = [note for row in rows for note in notes_on_row(row)]
+    notes += notes_on_tokens(rows)
+    different = different_machines({row.entry.name: row.result.machine for row in rows})
+    if different:
+        notes.append(f"not all rows were measured alike, so their costs cannot be compared: {'; '.join(different)}")
+    without = [row.entry.name for row in rows if not row.entry.attends]
+    if without:
+        notes.append(f"no cross-attention, so no alignment: {', '.join(without)}")
+    small = [f"{bucket} words: {len(bucket.rows)}" for bucket in buckets if len(bucket.rows) < FEWEST]
+    if small:
+        notes.append(f"few sentences, so little is certain there: {', '.join(small)}")
+    if not long_sentences:
+        notes.append(f"no test sentence has more than {LONG} words, so there are no differences on long ones")
+    return notes
+
+
+def notes_on_row(row: Row) -> list[str]:
+    """What went otherwise with one model."""
+    notes: list[str] = []
+    name, result, plan = row.entry.name, row.result, row.result.plan
+    if row.bleu is None:
+        notes.append(f"{name} failed: {result.reason or f'it is only {result.status}'}")
+    if result.trained and plan and result.trained.updates < plan.updates:
+        notes.append(
+            f"{name} ended after {result.trained.updates:,} of {plan.updates:,} planned updates, before its "
+            "learning rate had come down"
+        )
+    if plan and plan.valid_sentences is not None:
+        share = f"a validation takes more than {VALIDATION_SHARE:.0%} of the budget"
+        when = "one is made" if plan.validations else "none is made before the end"
+        notes.append(f"{name}: {share}, so {when}, on {plan.valid_sentences} sentences")
+    elif plan and not plan.validations:
+        notes.append(
+            f"{name}: a validation takes more than {VALIDATION_SHARE:.0%} of the budget, so it has one at its end"
+        )
+    if row.bleu is not None and row.entry.attends:
+        shown = row.alignment
+        if shown is None or shown.fault is not None:
+            notes.append(f"{name} has no alignment: {shown.fault if shown else 'it was not drawn'}")
+        elif shown.cut:
+            notes.append(f"{name}: the picture shows the first {MOST_PIECES} pieces of its alignment")
+    return notes
+
+
+def notes_on_tokens(rows: Sequence[Row]) -> list[str]:
+    """A word about models that do not count the same things as tokens."""
+    counted: dict[str, list[str]] = {}
+    for row in rows:
+        if row.result.config is not None:
+            data = row.result.config["data"]
+            kind = data.get("target_tokenizer") or data.get("tokenizer")
+            counted.setdefault(UNITS.get(str(kind), str(kind)), []).append(row.entry.name)
+    if len(counted) < 2:
+        return []
+    parts = [f"{', '.join(names)} {'count' if len(names) > 1 else 'counts'} {unit}" for unit, names in counted.items()]
+    return [f"tokens are not the same for all: {'; '.join(parts)}; compare sentences/s, and not tok/s"]

@@ -1,0 +1,174 @@
+"""The tables of a comparison as plain cells for the terminal, Markdown and HTML; CSV has the raw figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from saccade.evaluation.bootstrap import Interval
+from saccade.evaluation.length_buckets import LONG
+from saccade.studies.comparison.standings import Row, Standings
+from saccade.training.compute_settings import byte_size
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption and cells; the first row is the header, and all columns but those in `left` are numbers."""
+
+    caption: str
+    cells: list[list[str]]
+    left: tuple[str, ...] = ("model",)
+
+    @property
+    def right(self) -> tuple[str, ...]:
+        """The columns that hold numbers."""
+        return tuple(name for name in self.cells[0] if name not in self.left)
+
+
+def tables_of(found: Standings) -> list[Table]:
+    """All tables, in the order in which they are read."""
+    tables = [quality(found), cost(found), by_length(found)]
+    return [*tables, differences(found)] if found.differences else tables
+
+
+def fitting(table: Table, width: int) -> list[Table]:
+    """The table in parts that are at most so many cells wide where that can be; each has the first column again."""
+    widths = [max(len(row[column]) for row in table.cells) + 2 for column in range(len(table.cells[0]))]
+    parts: list[list[int]] = [[]]
+    for column in range(1, len(widths)):
+        if parts[-1] and sum(widths[one] for one in (0, *parts[-1], column)) - 2 > width:
+            parts.append([])
+        parts[-1].append(column)
+    return [
+        Table(table.caption, [[row[column] for column in (0, *part)] for row in table.cells], table.left)
+        for part in parts
+    ]
+
+
+def quality(found: Standings) -> Table:
+    """How good each model is, and what that took."""
+    header = ["model", "preset", "BLEU", "95 % interval", "chrF", "parameters", "FLOPs", "updates", "minutes"]
+    cells = [header]
+    for row in found.rows:
+        trained = row.result.trained
+        cells.append(
+            [
+                row.entry.name,
+                row.entry.preset,
+                "failed" if row.bleu is None else f"{row.bleu.value:.2f}",
+                NOTHING if row.bleu is None else span(row.bleu),
+                NOTHING if row.chrf is None else f"{row.chrf:.2f}",
+                f"{row.result.parameters:,}" if row.result.parameters else NOTHING,
+                f"{trained.flops:.2e}" if trained else NOTHING,
+                f"{trained.updates:,}" if trained else NOTHING,
+                f"{trained.seconds / 60:.1f}" if trained else NOTHING,
+            ]
+        )
+    return Table(f"Scores on {found.sentences:,} test sentences", cells, ("model", "preset"))
+
+
+def cost(found: Standings) -> Table:
+    """How fast each model is, and how its layers grow."""
+    header = ["model", "training tok/s", "decoding tok/s", "sentences/s", "peak memory", "sequential", "longest path"]
+    cells = [header]
+    for row in found.rows:
+        trained, decoded = row.result.trained, row.result.decoded
+        cells.append(
+            [
+                row.entry.name,
+                f"{trained.tokens_a_second:,.0f}" if trained else NOTHING,
+                f"{decoded.tokens / decoded.seconds:,.0f}" if decoded else NOTHING,
+                f"{decoded.sentences / decoded.seconds:,.1f}" if decoded else NOTHING,
+                byte_size(row.result.peak_memory) if trained else NOTHING,
+                row.costs.sequential,
+                row.costs.path,
+            ]
+        )
+    caption = "Speed and memory on this machine; sequential operations of a layer and longest path between two places"
+    return Table(caption, cells, ("model", "sequential", "longest path"))
+
+
+def by_length(found: Standings) -> Table:
+    """BLEU in each bucket of source lengths."""
+    cells = [["model", *(f"{bucket} words" for bucket in found.buckets)]]
+    cells += [
+        [row.entry.name, *(f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for one in row.by_length)]
+        for row in found.rows
+        if row.bleu is not None
+    ]
+    cells.append(["sentences", *(f"{len(bucket.rows):,}" for bucket in found.buckets)])
+    return Table("BLEU by the number of source words, with 95 % intervals", cells)
+
+
+def differences(found: Standings) -> Table:
+    """Each model against the baseline on long sentences."""
+    cells = [["model", "BLEU", "difference", "95 % interval", "p"]]
+    for one in found.differences:
+        result = one.found
+        figures = [f"{result.system.value:.2f}", f"{result.difference.value:+.2f}", span(result.difference)]
+        cells.append([one.name, *figures, f"{result.p_value:.3f}"])
+    baseline = found.differences[0].found.baseline.value
+    caption = f"{found.long_sentences:,} sentences of more than {LONG} words, against {found.baseline} ({baseline:.2f})"
+    return Table(f"{caption}: paired bootstrap", cells)
+
+
+def span(interval: Interval) -> str:
+    """The two ends of an interval."""
+    return f"[{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def csv_text(found: Standings) -> str:
+    """One line a model with the figures as they are."""
+    rows = [figures(row, found) for row in found.rows]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    file = io.StringIO()
+    writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def figures(row: Row, found: Standings) -> dict[str, Any]:
+    """All figures of one model by name; what is missing has none."""
+    result = row.result
+    trained, decoded = result.trained, result.decoded
+    values: dict[str, Any] = {
+        "model": row.entry.name,
+        "family": row.entry.family,
+        "preset": row.entry.preset,
+        "status": result.status,
+        "reason": result.reason or "",
+        **interval_figures("bleu", row.bleu),
+        "chrf": row.chrf,
+        "parameters": result.parameters or None,
+        "planned_updates": result.plan.updates if result.plan else None,
+        "updates": trained.updates if trained else None,
+        "training_flops": trained.flops if trained else None,
+        "training_target_tokens": trained.target_tokens if trained else None,
+        "training_minutes": trained.seconds / 60 if trained else None,
+        "training_tokens_a_second": trained.tokens_a_second if trained else None,
+        "decoding_tokens_a_second": decoded.tokens / decoded.seconds if decoded else None,
+        "decoding_sentences_a_second": decoded.sentences / decoded.seconds if decoded else None,
+        "peak_memory_bytes": result.peak_memory or None,
+        "operations_a_layer": row.costs.operations,
+        "sequential_operations_a_layer": row.costs.sequential,
+        "longest_path": row.costs.path,
+    }
+    for bucket, part in zip(found.buckets, row.by_length or [None] * len(found.buckets), strict=True):
+        high = "or_more" if bucket.high is None else f"to_{bucket.high}"
+        values |= interval_figures(f"bleu_{bucket.low}_{high}_words", part)
+    own = [one.found for one in found.differences if one.name == row.entry.name]
+    values |= interval_figures(f"difference_over_{LONG}_words", own[0].difference if own else None)
+    values[f"p_over_{LONG}_words"] = own[0].p_value if own else None
+    return values
+
+
+def interval_figures(name: str, one: Interval | None) -> dict[str, float | None]:
+    """A figure and the ends of its interval."""
+    if one is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}

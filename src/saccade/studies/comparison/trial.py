@@ -1,0 +1,96 @@
+"""A short trial of a model on its own data: how long an update takes here, and how long a validation."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+
+import torch
+
+from saccade.data.sampling.batch_sampler import Order
+from saccade.inference.translator import Translator
+from saccade.model_folder import vocabulary_sizes
+from saccade.studies.comparison.planning import Speed
+from saccade.training.assembly import make_loop
+from saccade.training.compute_settings import autocast_for, choose_precision, prepare_machine
+from saccade.training.config import RunConfig
+from saccade.training.objectives.factory import make_likelihood
+from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.preflight.forecast import synchronize
+from saccade.training.run import check
+from saccade.training.run_data import Data
+from saccade.training.validation import group_by_source, validate
+
+UPDATES = 20
+UNTIMED = 3  # the first ones load kernels and find memory
+FEWEST = 3  # timed ones, however slow
+SHARE = 0.1  # of the budget that a trial may take, where it has its fewest updates
+RATE = 1e-4  # small enough that no model falls apart in a few updates
+
+
+def tokens_an_update(data: Data, config: RunConfig) -> float:
+    """Mean target tokens of an update, end symbols included."""
+    batches = Order.of(data.train, config.data, config.training.seed).batches_an_epoch
+    updates = -(-batches // config.training.accumulate)
+    return data.train.statistics.target_tokens / max(1, updates)
+
+
+def measure(data: Data, config: RunConfig, budget_seconds: float) -> Speed:
+    """Train a fresh model for some updates on the first batches, validate it once, and throw it away."""
+    device = check(config)
+    training = config.training
+    prepare_machine(training)
+    torch.manual_seed(training.seed)
+    choice = config.choice()
+    model = choice.build(vocabulary_sizes(data.tokenizers)).to(device)
+    likelihood = make_likelihood(training, choice)
+    loop = make_loop(
+        model,
+        lambda _: likelihood,
+        Order.of(data.train, config.data, training.seed),
+        training,
+        rate=lambda _: RATE,
+        symbols=data.tokenizers.target.symbols,
+        device=device,
+        autocast=autocast_for(device, choose_precision(device, training.precision)),
+    )
+    model.train()
+    times: list[float] = []
+    began = time.perf_counter()
+    last = began
+    for _ in islice(loop.updates(), UNTIMED + UPDATES):
+        synchronize(device)
+        now = time.perf_counter()
+        times.append(now - last)
+        last = now
+        if len(times) >= UNTIMED + FEWEST and now - began > SHARE * budget_seconds:
+            break
+    timed = times[UNTIMED:]
+    translator = Translator(model, data.tokenizers, config.decoding, device)
+    seconds = sum(timed) / len(timed)
+    if data.valid is None:
+        return Speed(seconds, 0.0)
+    sentences = len(group_by_source(data.valid.pairs or [], training.valid_sentences)[0])
+    loss = validation_seconds(data, config, translator, 0)
+    return Speed(
+        seconds, validation_seconds(data, config, translator, sentences) if sentences else loss, loss, sentences
+    )
+
+
+def validation_seconds(data: Data, config: RunConfig, translator: Translator, sentences: int) -> float:
+    """The time of one validation; outputs are as long as real ones, which those of an untrained model are not."""
+    assert data.valid is not None
+    ratio = data.train.statistics.target_tokens / max(1, data.train.statistics.source_tokens)
+    lengths = {"max_length": 0, "min_length": 0, "max_length_factor": ratio, "max_length_offset": 5}
+    translator.decoding = translator.decoding.model_copy(update=lengths)
+    began = time.perf_counter()
+    validate(
+        translator,
+        data.valid,
+        Likelihood(config.training.label_smoothing),
+        metrics=config.training.metrics,
+        batch_tokens=config.data.batch_tokens,
+        sentences=sentences,
+        samples=0,
+    )
+    return time.perf_counter() - began

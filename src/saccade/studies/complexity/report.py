@@ -1,0 +1,204 @@
+"""The findings as rows of tables, for the terminal and for CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from saccade.studies.complexity.findings import Findings, Growth
+from saccade.studies.complexity.measurement import Measurement
+from saccade.studies.complexity.subjects import SUBJECTS
+
+Cell = Callable[[Measurement], str]
+
+NOTHING = "-"
+COLUMNS = (
+    *("layer", "width", "length", "forward_seconds", "forward_spread", "backward_seconds", "backward_spread"),
+    *("repeats", "forward_memory", "backward_memory", "kept_memory", "input_bytes", "left_out", "threads"),
+)
+
+
+class Section(NamedTuple):
+    """One table: a title, rows of which the first is the header, and the columns that hold numbers."""
+
+    title: str
+    rows: list[list[str]]
+    right: list[str]
+    notes: list[str]
+
+
+def sections(findings: Findings) -> Iterator[Section]:
+    """All tables, in the order in which they are read."""
+    for width in findings.plan.widths:
+        yield times(findings, width)
+        yield memories(findings, width)
+    yield growth_in_length(findings)
+    if len(findings.plan.widths) > 1:
+        yield growth_in_width(findings)
+    yield steps(findings)
+    yield paths(findings)
+
+
+def times(findings: Findings, width: int) -> Section:
+    """Milliseconds by length and layer."""
+
+    def cell(found: Measurement) -> str:
+        return NOTHING if found.seconds is None else milliseconds(found.seconds)
+
+    spreads = [
+        timing.spread
+        for found in findings.measurements
+        if found.width == width
+        for timing in (found.forward, found.backward)
+        if timing is not None
+    ]
+    notes = []
+    if spreads:
+        notes.append(
+            f"median of the repeats; the middle half of them lies within {median(spreads):.0%} of it for half of these "
+            f"figures, {max(spreads):.0%} at most"
+        )
+    return by_length(findings, width, f"milliseconds, forward and backward, d = {width}", cell, notes)
+
+
+def memories(findings: Findings, width: int) -> Section:
+    """Peak megabytes by length and layer."""
+
+    def cell(found: Measurement) -> str:
+        return NOTHING if found.memory is None else f"{found.memory / 1e6:,.1f}"
+
+    first: dict[str, Measurement] = {}
+    for found in findings.left_out():
+        if found.width == width:
+            first.setdefault(found.layer, found)
+    notes = [f"{name} from {found.length:,} places on is left out: {found.left_out}" for name, found in first.items()]
+    return by_length(findings, width, f"peak MB above weights and input, d = {width}", cell, notes)
+
+
+def by_length(findings: Findings, width: int, title: str, cell: Cell, notes: list[str]) -> Section:
+    """One row for each length, one column for each layer."""
+    layers = list(findings.plan.layers)
+    cells = {(found.layer, found.length): cell(found) for found in findings.measurements if found.width == width}
+    rows = [
+        [f"{length:,}", *(cells.get((layer, length), NOTHING) for layer in layers)]
+        for length in sorted(findings.plan.lengths)
+    ]
+    return Section(title, [["n", *layers], *rows], ["n", *layers], notes)
+
+
+def growth_in_length(findings: Findings) -> Section:
+    """Exponents of n, measured and counted."""
+    header = ["layer", "paper", "d", "forward", "backward", "both", "counted", "memory", "expected", "over n"]
+    rows = [
+        [
+            name,
+            SUBJECTS[name].complexity,
+            str(width),
+            *exponents(growth := findings.growth_in_length(name, width)),
+            str(SUBJECTS[name].memory),
+            interval(growth),
+        ]
+        for name in findings.plan.layers
+        for width in findings.plan.widths
+    ]
+    notes = [
+        "counted: the exponent of the layer's multiplications, projections included, over the same lengths",
+        "expected: the power of n with which memory should grow",
+    ]
+    right = [name for name in header if name not in ("layer", "paper", "over n")]
+    return Section("exponents of n: time and peak memory over the last three octaves", [header, *rows], right, notes)
+
+
+def growth_in_width(findings: Findings) -> Section:
+    """Exponents of d, measured and counted."""
+    header = ["layer", "paper", "n", "forward", "backward", "both", "counted", "memory", "over d"]
+    rows = []
+    for name in findings.plan.layers:
+        length, growth = findings.growth_in_width(name)
+        shown = NOTHING if length is None else f"{length:,}"
+        rows.append([name, SUBJECTS[name].complexity, shown, *exponents(growth), interval(growth)])
+    right = [name for name in header if name not in ("layer", "paper", "over d")]
+    return Section("exponents of d", [header, *rows], right, [])
+
+
+def steps(findings: Findings) -> Section:
+    """Sequential operations of one layer, by places."""
+    lengths = sorted({places for found in findings.steps.values() for places in found})
+    header = ["layer", "paper", *(f"n = {places:,}" for places in lengths)]
+    rows = [
+        [name, f"O({SUBJECTS[name].sequential})", *(shown(found.get(places)) for places in lengths)]
+        for name, found in findings.steps.items()
+    ]
+    return Section("sequential operations of a layer, counted in its graph", [header, *rows], header[2:], [])
+
+
+def paths(findings: Findings) -> Section:
+    """The longest path, found and by the formula."""
+    lengths = sorted({places for found in findings.paths.values() for places in found})
+    header = ["layer", "paper", *(f"n = {places:,}" for places in lengths)]
+    rows = []
+    for name, found in findings.paths.items():
+        subject = SUBJECTS[name]
+        cells = [f"{shown(found.get(n))} ({subject.longest_path(n, findings.plan.sizes):,})" for n in lengths]
+        rows.append([name, f"O({subject.path})", *cells])
+    sizes = findings.plan.sizes
+    notes = [
+        f"in brackets the formula, with kernel {sizes.kernel} and radius {sizes.radius}; a recurrent layer counts its "
+        "steps, and an output of it sees no later input",
+        *(f"{name} was not followed to the end: {why}" for name, why in findings.path_faults.items()),
+    ]
+    return Section("longest path between two places, by dependence", [header, *rows], header[2:], notes)
+
+
+def shown(count: int | None) -> str:
+    """A number, or a dash."""
+    return NOTHING if count is None else f"{count:,}"
+
+
+def exponents(growth: Growth) -> list[str]:
+    """The five figures, or dashes."""
+    figures = (growth.forward, growth.backward, growth.both, growth.counted, growth.memory)
+    return [NOTHING if figure is None else f"{figure:.2f}" for figure in figures]
+
+
+def interval(growth: Growth) -> str:
+    """The first and the last size."""
+    return f"{growth.sizes[0]:,} to {growth.sizes[-1]:,}" if growth.sizes else NOTHING
+
+
+def milliseconds(value: float) -> str:
+    """Three digits or all before the point."""
+    thousandths = 1000 * value
+    return f"{thousandths:,.0f}" if thousandths >= 100 else f"{thousandths:.3g}"
+
+
+def write_csv(findings: Findings, path: Path) -> None:
+    """One row for each measurement; seconds and bytes."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows(csv_row(found) for found in findings.measurements)
+
+
+def csv_row(found: Measurement) -> list[str | int | float | None]:
+    """In the order of COLUMNS; what was not measured is empty."""
+    forward, backward = found.forward, found.backward
+    return [
+        found.layer,
+        found.width,
+        found.length,
+        None if forward is None else forward.median,
+        None if forward is None else forward.spread,
+        None if backward is None else backward.median,
+        None if backward is None else backward.spread,
+        found.repeats,
+        found.forward_memory,
+        found.backward_memory,
+        found.kept_memory,
+        found.input_bytes,
+        found.left_out,
+        found.threads,
+    ]

@@ -1,0 +1,158 @@
+"""What an inspection found, for people and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from saccade.data.audit.report import SEVERITIES, DataReport, Severity, percentage
+from saccade.training.compute_settings import byte_size
+from saccade.training.preflight.forecast import Forecast
+
+QUANTILES = (0.5, 0.9, 0.99)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One thing to know, where it is seen, and what to do about it."""
+
+    severity: Severity
+    what: str
+    places: tuple[str, ...] = ()
+    do: str | None = None
+
+    def lines(self) -> list[str]:
+        """For people."""
+        advice = [f"    {self.do}"] if self.do else []
+        return [f"{self.severity}: {self.what}", *(f"      {place}" for place in self.places), *advice]
+
+
+@dataclass(frozen=True)
+class Input:
+    """Files that belong together."""
+
+    use: str  # training, validation or test
+    source: str
+    target: str | None
+    pairs: int
+
+    def __str__(self) -> str:
+        files = self.source if self.target is None else f"{self.source}, {self.target}"
+        return f"{self.use}: {files}: {self.pairs:,} pairs"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of tokenised data."""
+
+    tokens: int  # end symbols not counted
+    unknown: int
+    quantiles: tuple[int, ...]  # of the lengths, as `QUANTILES`
+    longest: int
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of tokens that the vocabulary does not know."""
+        return self.unknown / self.tokens if self.tokens else 0.0
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokenised data of one use."""
+
+    use: str
+    pairs: int
+    source: Side
+    target: Side
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """All that was found; what was not reached is None."""
+
+    inputs: tuple[Input, ...]
+    remarks: tuple[Remark, ...]
+    reports: Mapping[str, DataReport]
+    tokens: tuple[Tokens, ...] = ()
+    vocabulary: str | None = None
+    filters: str | None = None
+    batches: int | None = None  # an epoch
+    padding: float | None = None
+    model: str | None = None
+    forecast: Forecast | None = None
+    disk_bytes: int | None = None  # what checkpoints and models will need
+
+    @property
+    def faulty(self) -> bool:
+        """Whether training would stop, or be for nothing."""
+        return any(remark.severity == "error" for remark in self.remarks)
+
+    def lines(self) -> list[str]:
+        """The whole of it for people."""
+        lines = [str(given) for given in self.inputs]
+        for severity in SEVERITIES:
+            for remark in self.remarks:
+                if remark.severity == severity:
+                    lines += remark.lines()
+        if self.tokens:
+            lines += lengths_table(self.tokens)
+        if self.vocabulary:
+            lines.append(f"vocabulary: {self.vocabulary}")
+        for one in self.tokens:
+            shares = f"{percentage(one.source.unknown_share)} of the source, {percentage(one.target.unknown_share)}"
+            lines.append(f"unknown tokens, {one.use}: {shares} of the target")
+        if self.filters:
+            lines.append(f"filters: {self.filters}")
+        if self.batches is not None and self.padding is not None:
+            lines.append(f"batches: {self.batches:,} an epoch, {percentage(self.padding)} padding")
+        if self.model:
+            lines.append(f"model: {self.model}")
+        if self.forecast:
+            lines += self.forecast.lines()
+        if self.disk_bytes is not None:
+            lines.append(f"disk: {byte_size(self.disk_bytes)} for checkpoints and models")
+        counts = {severity: sum(one.severity == severity for one in self.remarks) for severity in SEVERITIES}
+        lines.append(f"{plural(counts['error'], 'error')}, {plural(counts['warning'], 'warning')}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        tokens = []
+        for one in self.tokens:
+            sides = {
+                name: {**asdict(side), "unknown_share": side.unknown_share}
+                for name, side in (("source", one.source), ("target", one.target))
+            }
+            tokens.append({"use": one.use, "pairs": one.pairs, **sides})
+        return {
+            "faulty": self.faulty,
+            "inputs": [asdict(given) for given in self.inputs],
+            "remarks": [asdict(remark) for remark in self.remarks],
+            "reports": {use: report.to_json() for use, report in self.reports.items()},
+            "quantiles": list(QUANTILES),
+            "tokens": tokens,
+            "vocabulary": self.vocabulary,
+            "filters": self.filters,
+            "batches": self.batches,
+            "padding": self.padding,
+            "model": self.model,
+            "forecast": None if self.forecast is None else self.forecast.to_json(),
+            "disk_bytes": self.disk_bytes,
+        }
+
+
+def plural(count: int, noun: str) -> str:
+    """1 error, 2 errors."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def lengths_table(tokens: Sequence[Tokens]) -> list[str]:
+    """How long the texts are, in tokens."""
+    header = [f"{quantile:.0%} up to" for quantile in QUANTILES]
+    rows = [f"{'lengths in tokens':<24}" + "".join(f"{name:>12}" for name in (*header, "longest"))]
+    for one in tokens:
+        for name, side in (("source", one.source), ("target", one.target)):
+            figures = "".join(f"{figure:>12,}" for figure in (*side.quantiles, side.longest))
+            rows.append(f"{f'  {one.use} {name}':<24}{figures}")
+    return rows
