@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test test-all check format bench bench-train bench-long bench-memory bench-save bench-load bench-corpus \
 	bench-decode clean
 
-.venv/ready: pyproject.toml constraints.txt $(wildcard src/saccade/kernels/*.[ch])
+.venv/ready: pyproject.toml setup.py constraints.txt $(wildcard src/saccade/csrc/*.[ch])
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@

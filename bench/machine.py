@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.environments import Environment
 from bench.places import ROOT
-from saccade.kernels import level
+from saccade.csrc.library import level
 
 TOLD = ("torch", "ctranslate2", "numpy", "tokenizers", "safetensors", "sacrebleu")
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laws.subjects import build_model
+from saccade.csrc.library import library, without_kernels
 from saccade.decoding import native
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import constraints_of
@@ -16,7 +17,6 @@ from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.native import native_decoder_for
 from saccade.decoding.search import search, search_source
 from saccade.interface import Memory, Source, VocabularySizes
-from saccade.kernels import library, without_kernels
 from saccade.layers.in_bytes import give_bytes, has_bytes
 from saccade.models.transformer import Transformer
 from saccade.symbols import Symbols

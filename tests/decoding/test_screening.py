@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from laws.subjects import build_model, make_batch, subjects
+from saccade.csrc.library import level, without_kernels
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.screening import MANY
 from saccade.decoding.search import search
-from saccade.kernels import level, without_kernels
 from saccade.symbols import Symbols
 
 LENGTHS = [1 + row % 7 for row in range(MANY + 5)]

@@ -10,6 +10,7 @@ import torch
 
 from laws.subjects import build_model, choice_of
 from saccade import model_folder as checkpoint
+from saccade.csrc.library import without_kernels
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
@@ -31,7 +32,6 @@ from saccade.inference.verification import (
     verify,
 )
 from saccade.interface import Source, Step, select
-from saccade.kernels import without_kernels
 from saccade.layers import attention
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder, vocabulary_sizes
 from saccade.models.transformer import Transformer

@@ -10,6 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import SEPARATE, SIZES, build_model, choice_of, make_batch, subjects, take
+from saccade.csrc.library import without_kernels
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
@@ -17,7 +18,6 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search
 from saccade.inference.loading import translator_from
 from saccade.interface import Decodes, Encodes, Source, VocabularySizes, reorder, select
-from saccade.kernels import without_kernels
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder
 from saccade.models.registry import load_family
 from saccade.symbols import Symbols

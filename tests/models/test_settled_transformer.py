@@ -11,8 +11,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch
+from saccade.csrc.library import library, without_kernels
 from saccade.interface import Memory
-from saccade.kernels import library, without_kernels
 from saccade.models import transformer_rows
 from saccade.models.transformer import Transformer
 from saccade.models.transformer_rows import SETTLED, settled

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from laws.subjects import SIZES, build_model, choice_of, make_batch
+from saccade.csrc.library import without_kernels
 from saccade.interface import Product
-from saccade.kernels import without_kernels
 from saccade.training.objectives import likelihood
 from saccade.training.objectives.likelihood import Likelihood, cross_entropy, losses_and_slope
 

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch, subjects
-from saccade.kernels import without_kernels
+from saccade.csrc.library import without_kernels
 from saccade.training.compute_settings import compile_layers
 from saccade.training.objectives.likelihood import Likelihood
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from saccade.csrc.library import kernel, usable
 from saccade.decoding.constraints import Allowed, forbid_, keep_to_
-from saccade.kernels import kernel, usable
 
 LAYERS = 8  # a row of probabilities is folded into so many layers to find its largest,
 FOLDED = 8  # if that leaves at least this many times as many columns as are wanted
@@ -28,11 +28,11 @@ def most_probable(
     forbidden = torch.tensor(list(never), dtype=torch.int64)
     made = len(forbidden), forbidden.data_ptr(), count, values.data_ptr(), places.data_ptr()
     if allowed is None:
-        kernel("largest", *logits.shape, logits.data_ptr(), *made)
+        kernel("top_k", *logits.shape, logits.data_ptr(), *made)
     else:
         lists = allowed.lists.value
         own = allowed.row.data_ptr(), lists.starts.data_ptr(), lists.columns.data_ptr()
-        kernel("largest_within", *logits.shape, logits.data_ptr(), *own, *made)
+        kernel("top_k_within", *logits.shape, logits.data_ptr(), *own, *made)
     return values, places
 
 

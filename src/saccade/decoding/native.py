@@ -14,23 +14,23 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from saccade.csrc.abi import (
+    HypothesisBuffers,
+    NativeDecoder,
+    NativeMemory,
+    NativeSource,
+    PackedMemory,
+    Rules,
+    Sources,
+    Words,
+)
+from saccade.csrc.library import kernel
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints, never_written
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
 from saccade.decoding.screening import MANY
 from saccade.interface import Decodes, Memory, Source
-from saccade.kernels import kernel
-from saccade.kernels.transformer import (
-    FoundHypotheses,
-    MemoryPlaces,
-    NativeDecoder,
-    NativeMemory,
-    NativeSource,
-    Rules,
-    Sources,
-    Words,
-)
 from saccade.layers.in_bytes import in_bytes
 from saccade.symbols import Symbols
 
@@ -116,19 +116,19 @@ def search_natively(
     sources, memory = input_of(native.given)
     kernel(
         *("search", ctypes.byref(native.decoder), ctypes.byref(words), sources, memory, ctypes.byref(rules)),
-        *(len(limits), config.beam, FoundHypotheses(config.nbest, *(column.data_ptr() for column in columns))),
+        *(len(limits), config.beam, HypothesisBuffers(config.nbest, *(column.data_ptr() for column in columns))),
     )
     return hypotheses(columns, limits, scores=screen is None)
 
 
-def input_of(given: NativeMemory | NativeSource) -> tuple[Any, MemoryPlaces]:
+def input_of(given: NativeMemory | NativeSource) -> tuple[Any, PackedMemory]:
     """Sources to be encoded, or a memory; the other one is empty."""
     if isinstance(given, NativeMemory):
         places = given.first.data_ptr(), given.counts.data_ptr()
-        return None, MemoryPlaces(given.values.data_ptr(), given.values.size(1), *places)
+        return None, PackedMemory(given.values.data_ptr(), given.values.size(1), *places)
     addresses = (given.embedding, given.positions, given.starts, given.tokens, given.places)
     sources = Sources(ctypes.pointer(given.encoder), given.scale, *(tensor.data_ptr() for tensor in addresses))
-    return ctypes.byref(sources), MemoryPlaces()
+    return ctypes.byref(sources), PackedMemory()
 
 
 def hypotheses(columns: Columns, limits: Tensor, *, scores: bool) -> list[list[Hypothesis]]:

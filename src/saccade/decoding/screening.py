@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from saccade.csrc.library import kernel, usable
 from saccade.interface import Product
-from saccade.kernels import kernel, usable
 from saccade.layers.in_bytes import SCREEN, InBytes, bytes_beside, in_bytes
 
 MANY = 32
@@ -34,7 +34,7 @@ class Screen:
         rows, forbidden = rows.contiguous(), torch.tensor(list(never), dtype=torch.int64)
         values, tokens = rows.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int64)
         places = self.exactly, len(forbidden), forbidden.data_ptr(), values.data_ptr(), tokens.data_ptr()
-        kernel("screen_best", len(rows), rows.data_ptr(), ctypes.byref(self.table.structure), *places)
+        kernel("argmax_int8", len(rows), rows.data_ptr(), ctypes.byref(self.table.structure), *places)
         return values, tokens
 
 

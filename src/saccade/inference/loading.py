@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from saccade.config import build
+from saccade.csrc.library import library
 from saccade.data.lexicon.lexicon_file import read_lexicon
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble, Mean, shares_of
@@ -21,7 +22,6 @@ from saccade.inference.engines import NO_BYTES, Exporter, check_engine, unavaila
 from saccade.inference.opening import open_parts
 from saccade.inference.shortlist import read_shortlist
 from saccade.inference.translator import Translator
-from saccade.kernels import library
 from saccade.layers.in_bytes import give_bytes, has_bytes
 from saccade.model_folder import GENERATION, ModelFolder, find_model_folder, load_model_folder
 

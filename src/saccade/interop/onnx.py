@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from saccade.csrc.library import without_kernels
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
@@ -33,7 +34,6 @@ from saccade.interface import Memory, Source, VocabularySizes
 from saccade.interop.huggingface_tokenizer import TARGET, save_tokenizers
 from saccade.interop.pytree import Leaf, leaves, with_leaves
 from saccade.interop.traceable import LONGEST, lengths_recorded, traceable
-from saccade.kernels import without_kernels
 from saccade.layers.masks import padding_mask
 from saccade.symbols import Symbols
 

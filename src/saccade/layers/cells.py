@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.kernels import expect, kernel
-from saccade.kernels.recurrent import Shares
+from saccade.csrc.abi import Shares
+from saccade.csrc.library import expect, kernel
 
 CellKind = Literal["lstm", "gru"]
 GATES: dict[CellKind, int] = {"lstm": 4, "gru": 3}
@@ -74,4 +74,4 @@ def state_after(
 def advance(shares: Shares, before: RecurrentState, after: RecurrentState) -> None:
     """Write the state after one place; in place if they are the same."""
     parts = (part.data_ptr() for part in (*before, *after) if part is not None)
-    kernel("gru" if before.cell is None else "lstm", *before.hidden.shape, byref(shares), *parts)
+    kernel("gru_cell" if before.cell is None else "lstm_cell", *before.hidden.shape, byref(shares), *parts)

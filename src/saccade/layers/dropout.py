@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.kernels import kernel, usable
+from saccade.csrc.library import kernel, usable
 from saccade.layers.rng import draw_seed
 
 LEVELS = 1 << 16  # a probability is rounded to this many levels

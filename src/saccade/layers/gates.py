@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.kernels import expect, for_inference, kernel
+from saccade.csrc.library import expect, for_inference, kernel
 from saccade.layers.products import product
 
 

@@ -13,8 +13,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from saccade.kernels import kernel, library, usable
-from saccade.kernels.byte_table import ByteTable
+from saccade.csrc.abi import Int8Weight
+from saccade.csrc.library import kernel, library, usable
 
 BESIDE = "in_bytes"  # the attribute of a weight that is multiplied by its bytes
 SCREEN = "screen"  # of one whose largest product is looked for among its bytes (decoding/screening.py)
@@ -37,8 +37,8 @@ class InBytes:
         self.version = version_of(weight)
         firsts = 0, count * panel, 2 * count * panel, 2 * count * panel + count
         places = weight.data_ptr(), None if bias is None else bias.data_ptr(), packed.data_ptr()
-        self.structure = ByteTable(outs, ins, *places, *(numbers[first:].data_ptr() for first in firsts))
-        kernel("byte_pack", ctypes.byref(self.structure))
+        self.structure = Int8Weight(outs, ins, *places, *(numbers[first:].data_ptr() for first in firsts))
+        kernel("int8_pack", ctypes.byref(self.structure))
 
     def product(self, x: Tensor) -> Tensor:
         """x (..., D) to (..., E), without the bias."""
@@ -47,7 +47,7 @@ class InBytes:
         x = x.contiguous()
         out = x.new_empty(*x.shape[:-1], self.outs)
         rows = x.numel() // x.size(-1)
-        kernel("byte_product", rows, x.data_ptr(), ctypes.byref(self.structure), out.data_ptr())
+        kernel("int8_linear", rows, x.data_ptr(), ctypes.byref(self.structure), out.data_ptr())
         return out
 
 
@@ -59,7 +59,7 @@ def has_bytes() -> bool:
 def sizes() -> tuple[int, int, int]:
     """The outputs of a panel, and of what the number of panels and the width are multiples; 0 without such products."""
     found = [ctypes.c_int64() for _ in range(3)]
-    kernel("byte_sizes", *map(ctypes.byref, found))
+    kernel("int8_panel_sizes", *map(ctypes.byref, found))
     panel, panels, depth = (size.value for size in found)
     return panel, panels, depth
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from saccade.kernels import expect, for_inference, kernel
+from saccade.csrc.library import expect, for_inference, kernel
 from saccade.layers.attention import additive_scores, dot_scores, masked_softmax, weighted_sum
 
 FEW = 8
@@ -42,7 +42,17 @@ def look_on_the_kernel(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor
     values, vector = expect(values, batch, places, depth), None if vector is None else expect(vector, width)
     context, weights = query.new_empty(batch, beam, depth), query.new_empty(batch, beam, places)
     kernel(
-        *("look", batch * beam, beam, places, width, depth, mask.data_ptr(), query.data_ptr(), keys.data_ptr()),
+        *(
+            "single_head_attention",
+            batch * beam,
+            beam,
+            places,
+            width,
+            depth,
+            mask.data_ptr(),
+            query.data_ptr(),
+            keys.data_ptr(),
+        ),
         None if vector is None else vector.data_ptr(),
         *(values.data_ptr(), context.data_ptr(), weights.data_ptr()),
     )

@@ -16,7 +16,7 @@ from saccade.layers.stepping import MemoryRows, Past, attend_memory, attend_past
 
 
 class KeysValues(NamedTuple):
-    """Projected keys and values; in decoding they are the cache."""
+    """ProjectedColumn keys and values; in decoding they are the cache."""
 
     keys: Tensor  # (B, H, S, d)
     values: Tensor  # (B, H, S, d)

@@ -1,8 +1,7 @@
 """A batch without its padding: the real places of all sentences in one column of rows, (N, D) for (B, T, D).
 
 The layers that work place by place do not see the difference; attention stays within each sentence. Sums, norms and
-rectifiers run on the kernels of `saccade.kernels`, which take the bias of the product before them along: products here
-have none.
+rectifiers run on the kernels, which take the bias of the product before them along: products here have none.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from saccade.kernels import Projected, kernel, usable
+from saccade.csrc.abi import ProjectedColumn
+from saccade.csrc.library import kernel, usable
 from saccade.layers.dropout import levels_of
 from saccade.layers.in_bytes import bytes_beside
 from saccade.layers.rng import draw_seed
@@ -63,9 +63,9 @@ class SelfAttend(torch.autograd.Function):
         ctx.heads, ctx.causal = heads, causal
         width = bias.numel() // 3
         out = projected.new_empty(projected.size(0), width)
-        parts = map(Projected.of, torch.split(projected, width, 1), torch.split(bias, width))
+        parts = map(ProjectedColumn.of, torch.split(projected, width, 1), torch.split(bias, width))
         places = starts.data_ptr(), starts.data_ptr()
-        kernel("attention", starts.numel() - 1, heads, width // heads, causal, *places, *parts, out.data_ptr())
+        kernel("varlen_attention", starts.numel() - 1, heads, width // heads, causal, *places, *parts, out.data_ptr())
         return out
 
     @staticmethod
@@ -76,11 +76,11 @@ class SelfAttend(torch.autograd.Function):
         width = bias.numel() // 3
         gradient = gradient.contiguous()
         slopes, bias_slopes = torch.empty_like(projected), torch.empty_like(bias)
-        parts = map(Projected.of, torch.split(projected, width, 1), torch.split(bias, width))
-        out = map(Projected.of, torch.split(slopes, width, 1), torch.split(bias_slopes, width))
+        parts = map(ProjectedColumn.of, torch.split(projected, width, 1), torch.split(bias, width))
+        out = map(ProjectedColumn.of, torch.split(slopes, width, 1), torch.split(bias_slopes, width))
         shape = starts.numel() - 1, ctx.heads, width // ctx.heads, ctx.causal
         places = starts.data_ptr(), starts.data_ptr()
-        kernel("attention_backward", *shape, *places, *parts, gradient.data_ptr(), *out)
+        kernel("varlen_attention_backward", *shape, *places, *parts, gradient.data_ptr(), *out)
         return slopes, bias_slopes, None, None, None
 
 
@@ -104,10 +104,10 @@ class CrossAttend(torch.autograd.Function):
         width = query_bias.numel()
         out = torch.empty_like(query)
         parts = map(
-            Projected.of, (query, *torch.split(memory, width, 1)), (query_bias, *torch.split(memory_bias, width))
+            ProjectedColumn.of, (query, *torch.split(memory, width, 1)), (query_bias, *torch.split(memory_bias, width))
         )
         places = starts.data_ptr(), memory_starts.data_ptr()
-        kernel("attention", starts.numel() - 1, heads, width // heads, False, *places, *parts, out.data_ptr())
+        kernel("varlen_attention", starts.numel() - 1, heads, width // heads, False, *places, *parts, out.data_ptr())
         return out
 
     @staticmethod
@@ -119,14 +119,16 @@ class CrossAttend(torch.autograd.Function):
         gradient = gradient.contiguous()
         slopes = [torch.empty_like(part) for part in (query, query_bias, memory, memory_bias)]
         parts = map(
-            Projected.of, (query, *torch.split(memory, width, 1)), (query_bias, *torch.split(memory_bias, width))
+            ProjectedColumn.of, (query, *torch.split(memory, width, 1)), (query_bias, *torch.split(memory_bias, width))
         )
         out = map(
-            Projected.of, (slopes[0], *torch.split(slopes[2], width, 1)), (slopes[1], *torch.split(slopes[3], width))
+            ProjectedColumn.of,
+            (slopes[0], *torch.split(slopes[2], width, 1)),
+            (slopes[1], *torch.split(slopes[3], width)),
         )
         shape = starts.numel() - 1, ctx.heads, width // ctx.heads, False
         places = starts.data_ptr(), memory_starts.data_ptr()
-        kernel("attention_backward", *shape, *places, *parts, gradient.data_ptr(), *out)
+        kernel("varlen_attention_backward", *shape, *places, *parts, gradient.data_ptr(), *out)
         return *slopes, None, None, None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.kernels import for_inference, kernel
+from saccade.csrc.library import for_inference, kernel
 from saccade.layers.in_bytes import bytes_beside
 
 FEW = 8
@@ -22,5 +22,5 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
     out = x.new_empty(*x.shape[:-1], len(weight))
     places = x.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr()
-    kernel("few_products", rows, x.size(-1), len(weight), *places)
+    kernel("linear", rows, x.size(-1), len(weight), *places)
     return out

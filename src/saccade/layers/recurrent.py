@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from saccade.kernels import for_inference
-from saccade.kernels.recurrent import Shares
+from saccade.csrc.abi import Shares
+from saccade.csrc.library import for_inference
 from saccade.layers.cells import GATES, CellKind, RecurrentState, advance, each_part, gru_state, lstm_state, state_after
 from saccade.layers.products import product
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from saccade.csrc.library import kernel
 from saccade.interface import Shared
-from saccade.kernels import kernel
 from saccade.layers.attention import Attended
 from saccade.layers.packed import row_product
 
@@ -69,7 +69,7 @@ def attend_past(projection: nn.Linear, x: Tensor, past: Past, layer: int, heads:
     weights = x.new_empty(rows, heads, 1, past.place) if record else None
     addresses = past.addresses(layer)
     kernel(
-        *("attend_past", rows, heads, width // heads, past.place, addresses.data_ptr(), past.origin.data_ptr()),
+        *("kv_cache_attention", rows, heads, width // heads, past.place, addresses.data_ptr(), past.origin.data_ptr()),
         *(projected.data_ptr(), projection.bias.data_ptr(), context.data_ptr()),
         None if weights is None else weights.data_ptr(),
     )
@@ -93,7 +93,7 @@ def attend_memory(
     weights = x.new_zeros(rows, heads, 1, mask.size(1)) if record else None
     beam = rows // max(1, mask.size(0))
     kernel(
-        *("attend_memory", rows, heads, width // heads, beam, mask.size(1)),
+        *("memory_attention", rows, heads, width // heads, beam, mask.size(1)),
         *(memory.first.data_ptr(), memory.counts.data_ptr(), memory.rows.value[layer].data_ptr(), query.data_ptr()),
         *(projection.bias.data_ptr(), key_value.bias[width:].data_ptr(), context.data_ptr()),
         None if weights is None else weights.data_ptr(),

@@ -21,9 +21,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from saccade.csrc.library import for_inference
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decoded, Memory, Product, Shared, Source, Step, VocabularySizes
-from saccade.kernels import for_inference
 from saccade.layers.attention import apart, side_by_side
 from saccade.layers.convolution import Convolution, Pending, Projection, Recent, neighbours
 from saccade.layers.dropout import dropout

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, cast
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from saccade.csrc.abi import NativeDecoder
+from saccade.csrc.library import for_inference
 from saccade.interface import (
     Attention,
     AttentionKind,
@@ -24,8 +26,6 @@ from saccade.interface import (
     Step,
     VocabularySizes,
 )
-from saccade.kernels import for_inference
-from saccade.kernels.transformer import NativeDecoder
 from saccade.layers.attention import apart, side_by_side
 from saccade.layers.embedding import Embedding, OutputLayer, embedding_table
 from saccade.layers.feed_forward import FeedForward

@@ -16,21 +16,21 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from saccade.interface import Memory, OfMemory, Shared, Source
-from saccade.kernels import for_inference, kernel
-from saccade.kernels.byte_table import ByteTable
-from saccade.kernels.transformer import (
+from saccade.csrc.abi import (
     Decoder,
+    DecodingGroup,
     Encoder,
-    MemoryPlaces,
+    Int8Weight,
     NativeDecoder,
     NativeMemory,
     NativeSource,
     Norm,
-    OtherForms,
-    PastSteps,
+    PackedMemory,
     Shape,
+    WeightForms,
 )
+from saccade.csrc.library import for_inference, kernel
+from saccade.interface import Memory, OfMemory, Shared, Source
 from saccade.layers.embedding import Embedding
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.in_bytes import SCREEN, InBytes, bytes_beside, keep_screen, version_of
@@ -88,7 +88,7 @@ def encode_few(whole: Encoder, x: Tensor, starts: Tensor) -> Tensor:
     """The same of a few rows (N, D), which are written over; `starts` (B + 1,) are the first rows of the sentences."""
     out = torch.empty_like(x)
     kernel(
-        *("encode_few", ctypes.byref(whole), len(starts) - 1),
+        *("encoder_forward", ctypes.byref(whole), len(starts) - 1),
         *(starts.data_ptr(), x.data_ptr(), out.data_ptr()),
     )
     return out
@@ -152,9 +152,9 @@ def step_few(whole: Decoder, x: Tensor, state: RowState, mask: Tensor) -> Tensor
     steps = torch.tensor([[step.data_ptr(), step.stride(0)] for step in past.steps.value]).t().contiguous()  # (2, t)
     x, out = x.clone(), torch.empty_like(x)
     rows, beam = memory.rows.value, len(x) // max(1, len(mask))
-    looks = MemoryPlaces(rows.data_ptr(), rows.size(1), memory.first.data_ptr(), memory.counts.data_ptr())
+    looks = PackedMemory(rows.data_ptr(), rows.size(1), memory.first.data_ptr(), memory.counts.data_ptr())
     places = *(tensor.data_ptr() for tensor in (*steps, past.origin)), ctypes.pointer(looks), 0, beam
-    group = PastSteps(len(x), past.place, past.place, 3 * x.size(1), *places)
+    group = DecodingGroup(len(x), past.place, past.place, 3 * x.size(1), *places)
     kernel("decoder_step", ctypes.byref(whole), ctypes.byref(group), x.data_ptr(), out.data_ptr())
     return out
 
@@ -249,7 +249,7 @@ def whole_stack(
     arrays = [byte_tables(own) for own in tables]
     places = [
         kind.layer(*(tensor.data_ptr() for tensor in own), other, (Norm * each)(*islice(following_norms, each)))
-        for own, other in zip(weights, map(OtherForms, arrays), strict=True)
+        for own, other in zip(weights, map(WeightForms, arrays), strict=True)
     ]
     inner = cast("FeedForward", layers[0].feed_forward).inner
     shape = Shape(len(layers), heads, width, inner, residuals[0].pre)
@@ -259,10 +259,10 @@ def whole_stack(
     return found
 
 
-def byte_tables(tables: Sequence[InBytes | None]) -> ctypes.Array[ByteTable] | None:
+def byte_tables(tables: Sequence[InBytes | None]) -> ctypes.Array[Int8Weight] | None:
     """Of the weights of a layer, one after another; None if they have none."""
     there = [table.structure for table in tables if table is not None]
-    return (ByteTable * len(there))(*there) if there else None
+    return (Int8Weight * len(there))(*there) if there else None
 
 
 def readable(tensors: Iterable[Tensor]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from saccade.config import merge, read_yaml
+from saccade.csrc.library import level
 from saccade.data.sampling.batch_sampler import Order, Place
 from saccade.data.sampling.batches import collate
 from saccade.data.tokenizers.bpe_dropout import splitting_of
@@ -22,7 +23,6 @@ from saccade.evaluation.metrics import find_metric
 from saccade.folder import damaged, json_text, read_json, replace_file, verify, whole_folder
 from saccade.inference.device import choose_device
 from saccade.inference.translator import Translator
-from saccade.kernels import level
 from saccade.model_folder import vocabulary_sizes
 from saccade.models.registry import Choice
 from saccade.training.assembly import make_loop

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from saccade.config import Config, write_yaml
+from saccade.csrc.library import level
 from saccade.errors import SaccadeError
 from saccade.folder import flush, partial, recover, write_json
-from saccade.kernels import level
 from saccade.version import __version__
 
 ENVIRONMENT = "env.json"

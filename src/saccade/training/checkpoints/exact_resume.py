@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from saccade.csrc.library import level
 from saccade.errors import SaccadeError
-from saccade.kernels import level
 from saccade.training.config import RunConfig, TrainingConfig
 from saccade.version import __version__
 

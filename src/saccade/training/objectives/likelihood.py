@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from saccade.csrc.library import kernel, usable
 from saccade.data.sampling.batches import Batch
 from saccade.interface import Decodes, Translates
-from saccade.kernels import kernel, usable
 from saccade.training.objectives.objective import Loss
 
 CHUNK = 1 << 21  # logits held at once on a CPU: 8 MB in float32, small enough to stay in a shared cache

@@ -1,0 +1,33 @@
+"""Build of the CPU kernels: one shared library for each level of the x86-64 instruction set.
+
+Everything else about the package is in pyproject.toml. A level that the compiler or the processor family does not know
+is left out; without a compiler all are, and PyTorch operations do the work, more slowly.
+"""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+CSRC = Path("src/saccade/csrc")
+FLAGS = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-fopenmp"]
+LEVELS = {"v4": ["-march=x86-64-v4"], "v3": ["-march=x86-64-v3"], "v1": []}
+
+source_hash = runpy.run_path(str(CSRC / "source_hash.py"))["source_hash"]
+
+setup(
+    ext_modules=[
+        Extension(
+            f"saccade.csrc.native_{level}",
+            sources=[str(path) for path in sorted(CSRC.glob("*.c"))],
+            depends=[str(path) for path in sorted(CSRC.glob("*.h"))],
+            define_macros=[("SACCADE_SOURCE_HASH", f'"{source_hash(CSRC)}"')],
+            extra_compile_args=[*FLAGS, *flags],
+            extra_link_args=["-fopenmp"],
+            optional=True,
+        )
+        for level, flags in LEVELS.items()
+    ],
+)
