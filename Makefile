@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: demo test test-all check format bench bench-train bench-long bench-memory bench-save bench-load bench-corpus \
-	bench-decode clean
+	bench-baseline clean
 
 .venv/ready: pyproject.toml setup.py constraints.txt $(wildcard src/saccade/csrc/*.[ch])
 	$(PYTHON) -m venv .venv
@@ -32,12 +32,12 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# All peers side by side; ARGUMENTS="--only training --sizes tiny" for a part of it. See docs/guide/benchmarks.md.
+# Saccade and other toolkits in alternating runs; ARGUMENTS="--only training --sizes tiny" for a part of it. See docs/guide/benchmarks.md.
 bench: .venv/ready
 	$(BIN)/python -m bench.run $(ARGUMENTS)
 
 bench-train: .venv/ready
-	$(BIN)/python -m bench.train $(ARGUMENTS)
+	$(BIN)/python -m bench.training_loop $(ARGUMENTS)
 
 bench-long: .venv/ready
 	$(BIN)/python -m bench.long_input $(ARGUMENTS)
@@ -46,16 +46,17 @@ bench-memory: .venv/ready
 	$(BIN)/python -m bench.memory $(RUN) $(ARGUMENTS)
 
 bench-save: .venv/ready
-	$(BIN)/python bench/save.py
+	$(BIN)/python -m bench.checkpoint_saving
 
 bench-load: .venv/ready
-	$(BIN)/python bench/load.py
+	$(BIN)/python -m bench.model_loading
 
 bench-corpus: .venv/ready
-	$(BIN)/python bench/corpus.py
+	$(BIN)/python -m bench.large_corpus
 
-bench-decode: .venv/ready
-	$(BIN)/python bench/decode.py $(RUNS) $(ARGUMENTS)
+# Weights, outputs, logits and speed of two versions; ARGUMENTS="speed --before COMMIT". See bench/baseline.py.
+bench-baseline: .venv/ready
+	$(BIN)/python -m bench.baseline $(ARGUMENTS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,1 +1,1 @@
-"""Benchmarks: speed, memory and quality beside the machine's limits and beside others' programs."""
+"""Benchmarks: speed, memory and quality, compared with machine limits and other toolkits."""

@@ -1,11 +1,11 @@
-"""What a token costs when documents grow: attention to everything beside attention within a radius.
+"""Cost per token in long documents: full attention compared with attention within a radius.
 
     make bench-long
 
-Trains `transformer-tiny` for a few updates on generated documents whose target is their source, a batch of the same
-number of tokens at every length, and then writes the first tokens of a document greedily. Prints the time of a token at
-each length, full and restricted (`--model.radius`, `--model.cross-radius`), and how much dearer it is than in the
-shortest documents. Each cell is a process of its own, and the cells take turns.
+Trains `transformer-tiny` for a few updates to copy generated documents, with the same number of tokens per batch at
+every length, and then decodes the first tokens of a document greedily. Prints the time per token at each length, full
+and restricted (`--model.radius`, `--model.cross-radius`), and the ratio to the shortest documents. Each combination is
+measured in a separate process, in alternating rounds.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.places import ROOT
-from bench.series import say
+from bench.comparison import log_progress
+from bench.paths import ROOT
 from bench.spread import Spread
 from bench.tables import markdown_table
-from saccade.data.cache.corpus import Corpus, corpus_of_arrays
-from saccade.data.sampling.batch_sampler import Order
+from saccade.data.cache.corpus import Corpus, corpus_from_arrays
+from saccade.data.sampling.batch_sampler import BatchSampler
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import search
 from saccade.interface import Source, VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
-from saccade.training.assembly import make_loop
-from saccade.training.compute_settings import autocast_for, prepare_machine
+from saccade.training.compute_settings import configure_process, make_autocast
 from saccade.training.config import TrainingConfig
+from saccade.training.loop import make_loop
 from saccade.training.objectives.likelihood import Likelihood
 
 VOCABULARY = 8_000
@@ -53,9 +53,9 @@ def main() -> None:
         for kind, length in cells:
             found[kind, length].append(in_process(kind, length))
             shown = ", ".join(f"{name} {value:.4g}" for name, value in found[kind, length][-1].items())
-            say(f"round {number + 1}, {kind}, {length:,} tokens: {shown}")
+            log_progress(f"round {number + 1}, {kind}, {length:,} tokens: {shown}")
     for task in ("training", "decoding"):
-        print(f"\n{task}, microseconds a token\n\n{table(found, task, options.lengths)}")
+        print(f"\n{task}, microseconds per token\n\n{table(found, task, options.lengths)}")
     if options.json:
         rows = [{"kind": kind, "length": length, "rounds": rounds} for (kind, length), rounds in found.items()]
         text = json.dumps({"radius": options.radius, "cells": rows}, indent=1) + "\n"
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def table(found: dict[tuple[str, int], list[dict[str, float]]], task: str, lengths: list[int]) -> str:
-    """A row a length: the cost of a token, and how it grew."""
+    """One row per length: time per token, and its ratio to the shortest length."""
     rows, first = [], {}
     for length in lengths:
         row, costs = [f"{length:,}"], []
@@ -75,12 +75,12 @@ def table(found: dict[tuple[str, int], list[dict[str, float]]], task: str, lengt
         rows.append([*row, f"{costs[0] / costs[1]:.2f}"])
     header = ["tokens"]
     for kind in KINDS:
-        header += [kind, "times the first"]
+        header += [kind, "ratio to first"]
     return markdown_table([*header, "full / restricted"], rows)
 
 
 def in_process(kind: str, length: int) -> dict[str, float]:
-    """One cell in a fresh process, with the options of this one."""
+    """Measure one combination in a new process with the same options."""
     command = [sys.executable, "-m", "bench.long_input", *sys.argv[1:], f"--cell={kind}:{length}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
@@ -89,9 +89,9 @@ def in_process(kind: str, length: int) -> dict[str, float]:
 
 
 def measure(kind: str, length: int, options: argparse.Namespace) -> dict[str, float]:
-    """Seconds of a target token in training and of a written one in decoding."""
+    """Seconds per target token in training and per output token in decoding."""
     settings = TrainingConfig()
-    prepare_machine(settings)
+    configure_process(settings)
     torch.manual_seed(1)
     radius = {"radius": options.radius, "cross_radius": options.radius} if kind == "restricted" else {}
     model = choose({"preset": "transformer-tiny", "dropout": 0.0, **radius}).build(
@@ -104,12 +104,12 @@ def measure(kind: str, length: int, options: argparse.Namespace) -> dict[str, fl
     loop = make_loop(
         model.train(),
         lambda _: objective,
-        Order(corpus, batch_tokens=options.batch_tokens, seed=1),
+        BatchSampler(corpus, batch_tokens=options.batch_tokens, seed=1),
         settings,
         rate=lambda step: 1e-4,
         symbols=Symbols(),
         device=device,
-        autocast=autocast_for(device, "float32"),
+        autocast=make_autocast(device, "float32"),
     )
     updates = loop.updates()
     next(updates)
@@ -120,16 +120,16 @@ def measure(kind: str, length: int, options: argparse.Namespace) -> dict[str, fl
 
 
 def documents(pairs: int, length: int) -> Corpus:
-    """Random words of the same number, to be copied."""
+    """Random documents of equal length whose target is their source."""
     generator = np.random.default_rng(0)
     ids = generator.integers(4, VOCABULARY, (pairs, length)).astype(np.int32)
     ids[:, -1] = Symbols.end
     offsets = np.arange(pairs + 1, dtype=np.int64) * length
-    return corpus_of_arrays(ids.ravel(), offsets, ids.ravel(), offsets)
+    return corpus_from_arrays(ids.ravel(), offsets, ids.ravel(), offsets)
 
 
 def decode(model: Any, corpus: Corpus, written: int) -> float:
-    """Seconds of a token of one output, the reading of the document shared among them."""
+    """Seconds per output token, including an equal share of encoding the document."""
     ids = torch.from_numpy(np.array(corpus.source(0), dtype=np.int64))[None]
     source = Source(ids, torch.ones_like(ids, dtype=torch.bool))
     config = DecodingConfig(beam=1, min_length=written, max_length=written)
@@ -140,13 +140,13 @@ def decode(model: Any, corpus: Corpus, written: int) -> float:
 
 
 def read_options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192])
     parser.add_argument("--radius", type=int, default=64)
     parser.add_argument("--batch-tokens", type=int, default=16384)
-    parser.add_argument("--steps", type=int, default=2, help="measured updates, after one to warm up")
-    parser.add_argument("--written", type=int, default=1024, help="tokens of the output; 0: as many as there are")
+    parser.add_argument("--steps", type=int, default=2, help="measured updates, after one for warmup")
+    parser.add_argument("--written", type=int, default=1024, help="tokens of the output; 0 for the length of the input")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--cell", help=argparse.SUPPRESS)

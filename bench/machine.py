@@ -1,4 +1,4 @@
-"""What a figure was measured on: the machine, the versions, the commit, the day."""
+"""Description of the machine, package versions, commit and date of a measurement."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from bench.environments import Environment
-from bench.places import ROOT
+from bench.paths import ROOT
 from saccade.csrc.library import level
 
-TOLD = ("torch", "ctranslate2", "numpy", "tokenizers", "safetensors", "sacrebleu")
+PACKAGES = ("torch", "ctranslate2", "numpy", "tokenizers", "safetensors", "sacrebleu")
 
 
 def describe_machine() -> dict[str, Any]:
-    """The machine and our own versions."""
+    """The machine and the versions of Saccade and its packages."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gigabytes": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in TOLD},
+        "versions": {name: version(name) for name in PACKAGES},
         "saccade": version("saccade"),
         "kernels": level(),
         "commit": commit(),
@@ -34,7 +34,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """As the kernel names it."""
+    """The CPU model name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -44,7 +44,7 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """The commit that is measured, with a plus if the files differ from it."""
+    """The measured commit, with a plus if the working tree differs from it."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=ROOT)
@@ -57,12 +57,12 @@ def commit() -> str:
 
 
 def today() -> str:
-    """The date of a result, and the name of its files."""
+    """The current date, which names result files."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def describe_environments(environments: Mapping[str, Environment]) -> dict[str, Any]:
-    """Which versions of whom, and who is missing and why."""
+    """Package versions of each peer, or why it is not installed."""
     return {
         peer: {"ready": found.ready, "reason": found.reason, "versions": found.versions}
         for peer, found in environments.items()

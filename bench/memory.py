@@ -1,10 +1,10 @@
-"""How much memory `saccade train` takes at most with batches of 4,096 tokens, and `saccade translate` on a large file.
+"""Peak memory of `saccade train` with batches of 4,096 tokens, and of `saccade translate` on a large file.
 
     make bench-memory RUN=runs/x
     python -m bench.memory runs/x --lines 100000
 
-The peak is that of the command's process: resident pages as the kernel counts them (VmHWM). The file to translate
-repeats the test sentences of Multi30k; a run that is not given is trained for the purpose and kept under .bench/.
+Peak memory is VmHWM of the process. The file to translate repeats the test sentences of Multi30k. If no run is given, a
+model is trained and kept under .bench/.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.comparison import log_progress
 from bench.models import SACCADE, NoModelError, saccade_model
+from bench.paths import CACHE, ROOT
 from bench.peers.job import read_lines
-from bench.places import CACHE, ROOT
-from bench.series import say
-from bench.work import prepare
+from bench.prepared_data import prepare
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The most memory of a command, and its time."""
+    """Peak memory and time of a command."""
 
     megabytes: float
     seconds: float
@@ -40,13 +40,13 @@ def main() -> None:
     parser.add_argument("run", nargs="?", type=Path, help="a run or model folder to translate with")
     parser.add_argument("--lines", type=int, default=1_000_000, help="lines of the file to translate")
     parser.add_argument("--beam", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=60, help="updates of the training")
-    parser.add_argument("--minutes", type=float, default=5.0, help="training of the model, if none is given")
+    parser.add_argument("--steps", type=int, default=60, help="training updates")
+    parser.add_argument("--minutes", type=float, default=5.0, help="training time of the model, if none is given")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     work = prepare("tiny")
     if not work.real:
-        raise SystemExit("skipped: there is nothing to translate without Multi30k under $SACCADE_DATA")
+        raise SystemExit("skipped: needs Multi30k under $SACCADE_DATA")
     found = {"training": training_peak(work.folder, options.steps)}
     print(f"saccade train, transformer-tiny, batches of 4,096 tokens: {line(found['training'])}", flush=True)
     try:
@@ -54,7 +54,7 @@ def main() -> None:
     except NoModelError as error:
         raise SystemExit(f"no model to translate with: {error}") from None
     for lines in sorted({min(10_000, options.lines), options.lines}):
-        peak = translating_peak(model.folder, work.folder / "test.source", lines, options.beam)
+        peak = translation_peak(model.folder, work.folder / "test.source", lines, options.beam)
         found[f"translating {lines}"] = peak
         print(f"saccade translate, {lines:,} lines, beam {options.beam}: {line(peak)}", flush=True)
     if options.json:
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def training_peak(work: Path, steps: int) -> Peak:
-    """A run that is thrown away."""
+    """Peak memory of a training run, which is deleted afterwards."""
     run = CACHE / "scratch" / "memory-run"
     shutil.rmtree(run, ignore_errors=True)
     command = [*SACCADE, "train", "--preset", "transformer-tiny", "--output", str(run)]
@@ -74,8 +74,8 @@ def training_peak(work: Path, steps: int) -> Peak:
     return peak
 
 
-def translating_peak(model: Path, sentences: Path, lines: int, beam: int) -> Peak:
-    """The command on a file of so many lines."""
+def translation_peak(model: Path, sentences: Path, lines: int, beam: int) -> Peak:
+    """Peak memory of translating a file with `lines` lines."""
     source, output = CACHE / "scratch" / "memory-in.txt", CACHE / "scratch" / "memory-out.txt"
     source.parent.mkdir(parents=True, exist_ok=True)
     with source.open("w", encoding="utf-8") as file:
@@ -86,14 +86,14 @@ def translating_peak(model: Path, sentences: Path, lines: int, beam: int) -> Pea
     with output.open(encoding="utf-8") as file:
         written = sum(1 for _ in file)
     if written != lines:
-        raise SystemExit(f"{written:,} lines were written for {lines:,}")
+        raise SystemExit(f"{written:,} lines were written instead of {lines:,}")
     for path in (source, output):
         path.unlink()
     return peak
 
 
 def peak_of(command: list[str]) -> Peak:
-    """Run a command and ask the kernel."""
+    """Run a command and poll its peak memory."""
     began = time.perf_counter()
     log = CACHE / "logs" / "memory.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -104,13 +104,13 @@ def peak_of(command: list[str]) -> Peak:
             highest = max(highest, high_water_mark(process.pid))
             time.sleep(0.1)
     if process.returncode:
-        say(log.read_text(encoding="utf-8")[-2000:])
+        log_progress(log.read_text(encoding="utf-8")[-2000:])
         raise SystemExit(f"{' '.join(command[1:4])} … fails")
     return Peak(highest, time.perf_counter() - began)
 
 
 def high_water_mark(process: int) -> float:
-    """VmHWM in megabytes; 0 when the process is gone."""
+    """VmHWM in megabytes; 0 if the process has ended."""
     try:
         status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
     except OSError:
@@ -120,8 +120,8 @@ def high_water_mark(process: int) -> float:
 
 
 def line(peak: Peak) -> str:
-    """For the terminal."""
-    return f"{peak.megabytes:,.0f} MB at most, {peak.seconds:,.0f} s"
+    """The result as text."""
+    return f"{peak.megabytes:,.0f} MB peak, {peak.seconds:,.0f} s"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Models to decode with: one of ours, trained here for some minutes if none is given, kept, and exported for others."""
+"""Models for decoding benchmarks: a Saccade model, trained if none is given, and its exports for peers."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.environments import reason_in
-from bench.places import CACHE, ROOT
+from bench.comparison import log_progress
+from bench.environments import find_reason
+from bench.paths import CACHE, ROOT
+from bench.prepared_data import PreparedData, make_job
 from bench.processes import run_job
-from bench.series import say
 from bench.sizes import DROPOUT, LABEL_SMOOTHING, SIZES, Size
-from bench.work import Work, job_for
 
-MOST_MINUTES = 30  # for one update of a peer
+MOST_MINUTES = 30  # timeout for one update of a peer
 SACCADE = [sys.executable, "-m", "saccade.cli.main"]
 
 
 class NoModelError(Exception):
-    """There is no model, and why."""
+    """No model is available; the message says why."""
 
 
 @dataclass(frozen=True)
 class SaccadeModel:
-    """A model folder of ours."""
+    """A model folder of Saccade."""
 
     folder: Path
 
     @property
     def tokenizer(self) -> Path:
-        """The file that turns raw text into pieces."""
+        """The tokenizer file."""
         return self.folder / "tokenizer.json"
 
 
-def saccade_model(size_name: str, work: Work, *, minutes: float, given: Path | None = None) -> SaccadeModel:
-    """The model that is given, else one that was or will be trained here."""
+def saccade_model(size_name: str, work: PreparedData, *, minutes: float, given: Path | None = None) -> SaccadeModel:
+    """The given model, else one that is trained once and kept."""
     if given is not None:
         return SaccadeModel(model_folder(given))
-    run = place_of("saccade", size_name, None if SIZES[size_name].length else minutes)
-    command = training_of(SIZES[size_name], work, run, minutes)
-    if not (run / "model-best").is_dir() or not made_by(run, command):
+    run = model_path("saccade", size_name, None if SIZES[size_name].length else minutes)
+    command = training_command(SIZES[size_name], work, run, minutes)
+    if not (run / "model-best").is_dir() or not is_current(run, command):
         shutil.rmtree(run, ignore_errors=True)
         run.parent.mkdir(parents=True, exist_ok=True)
-        say(f"training a Saccade model for decoding: {run.name}")
+        log_progress(f"training a Saccade model for decoding: {run.name}")
         call(command, f"train-{run.name}")
-        note(run, command)
+        mark_current(run, command)
     return SaccadeModel(model_folder(run))
 
 
-def training_of(size: Size, work: Work, run: Path, minutes: float) -> list[str]:
-    """The command that trains a model of ours: what suits the preset, for some minutes."""
+def training_command(size: Size, work: PreparedData, run: Path, minutes: float) -> list[str]:
+    """The command that trains a Saccade model with the settings of its preset for some minutes."""
     settings = {"data.vocabulary": size.pieces, "training.validate-every": 1_000_000, "output": run}
     sides = {side: [work.folder / f"train.{side}"] for side in ("source", "target")}
-    if size.length:  # its outputs have a given length, so what it says does not matter
+    if size.length:  # outputs have a fixed length, so the model need not be trained
         settings |= {"data.min-frequency": 1, "training.max-steps": 1, "data.batch-tokens": 512}
         for side, files in sides.items():
             files += [file for file in [work.folder / f"more.{side}"] if file.is_file()]
@@ -72,52 +72,53 @@ def training_of(size: Size, work: Work, run: Path, minutes: float) -> list[str]:
     return command
 
 
-def made_by(place: Path, how: object) -> bool:
-    """Whether what is kept here was made in this very way."""
-    ready = place.with_suffix(".ready")
-    return ready.is_file() and ready.read_text(encoding="utf-8") == json.dumps(how)
+def is_current(path: Path, recipe: object) -> bool:
+    """Whether a kept model was made by this recipe."""
+    ready = path.with_suffix(".ready")
+    return ready.is_file() and ready.read_text(encoding="utf-8") == json.dumps(recipe)
 
 
-def note(place: Path, how: object) -> None:
-    """Write down how something was made."""
-    place.with_suffix(".ready").write_text(json.dumps(how), encoding="utf-8")
+def mark_current(path: Path, recipe: object) -> None:
+    """Record the recipe of a kept model."""
+    path.with_suffix(".ready").write_text(json.dumps(recipe), encoding="utf-8")
 
 
-def place_of(peer: str, size_name: str, minutes: float | None) -> Path:
-    """Where a model of this training, or of none, is kept."""
+def model_path(peer: str, size_name: str, minutes: float | None) -> Path:
+    """The path of a model with this training time; None for an untrained model."""
     training = "untrained" if minutes is None else f"trained-{minutes:g}-minutes".replace(".", "-")
     return CACHE / "models" / f"{peer}-{size_name}-{training}"
 
 
 def model_folder(path: Path) -> Path:
-    """A run's best model, or the folder itself."""
+    """The best model of a run, or the folder itself."""
     best = path / "model-best"
     folder = best if best.is_dir() else path
     if not (folder / "tokenizer.json").is_file():
-        raise NoModelError(f"{path} is no run and no model folder with one tokenizer")
+        raise NoModelError(f"{path} is not a run or model folder with one joint tokenizer")
     return folder.absolute()
 
 
-def place_of_export(model: SaccadeModel, form: str) -> Path:
-    """Where these weights are kept in another's format."""
+def export_path(model: SaccadeModel, file_format: str) -> Path:
+    """The path of an exported model."""
     weights = model.folder / "model.safetensors"
     digest = hashlib.sha256(f"{model.folder} {weights.stat().st_mtime_ns}".encode()).hexdigest()[:12]
-    return CACHE / "exports" / f"{form}-{digest}"
+    return CACHE / "exports" / f"{file_format}-{digest}"
 
 
-def export(model: SaccadeModel, form: str) -> Path:
-    """The same weights in another's format, by `saccade export`."""
-    folder = place_of_export(model, form)
+def export(model: SaccadeModel, file_format: str) -> Path:
+    """Export the model with `saccade export`, once."""
+    folder = export_path(model, file_format)
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        call([*SACCADE, "export", str(model.folder), "--format", form, "--output", str(folder)], f"export-{form}")
+        command = [*SACCADE, "export", str(model.folder), "--format", file_format, "--output", str(folder)]
+        call(command, f"export-{file_format}")
     return folder
 
 
-def peer_model(peer: str, size_name: str, work: Work) -> Path:
-    """A model of the peer's own, after one update of its own trainer: its outputs have a given length."""
-    folder = place_of(peer, size_name, None)
-    job = job_for(
+def peer_model(peer: str, size_name: str, work: PreparedData) -> Path:
+    """A model of the peer after one update of its own trainer; its outputs will have a fixed length."""
+    folder = model_path(peer, size_name, None)
+    job = make_job(
         size_name,
         work,
         name=f"model-{folder.name}",
@@ -129,22 +130,22 @@ def peer_model(peer: str, size_name: str, work: Work) -> Path:
         batch_tokens=512,
         updates=1,
     )
-    if not folder.is_dir() or not made_by(folder, job):
+    if not folder.is_dir() or not is_current(folder, job):
         shutil.rmtree(folder, ignore_errors=True)
-        say(f"making a model of {peer} for decoding: {folder.name}")
+        log_progress(f"making a model of {peer} for decoding: {folder.name}")
         outcome = run_job(peer, job, most_seconds=60 * MOST_MINUTES)
         if outcome.result is None:
             raise NoModelError(f"its training fails: {outcome.reason}")
-        note(folder, job)
+        mark_current(folder, job)
     return folder
 
 
 def call(command: list[str], name: str) -> None:
-    """Run a command of ours; what it says goes to a log."""
+    """Run a saccade command; its output goes to a log file."""
     log = CACHE / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT)
     if done.returncode:
-        verb = command[len(SACCADE)]
-        raise NoModelError(f"saccade {verb} fails: {reason_in(log.read_text(encoding='utf-8', errors='replace'))}")
+        name = command[len(SACCADE)]
+        raise NoModelError(f"saccade {name} fails: {find_reason(log.read_text(encoding='utf-8', errors='replace'))}")

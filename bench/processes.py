@@ -1,4 +1,4 @@
-"""Runs one job in a peer's environment, in a process of its own, and keeps all it says in a log."""
+"""Run one job in a peer's environment, in a separate process, and log its output."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bench.environments import python_of, quiet_environment, reason_in
+from bench.environments import clean_environment, find_reason, interpreter
+from bench.paths import CACHE, ROOT
 from bench.peers.job import find_result
-from bench.places import CACHE, ROOT
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job, or why there is none."""
+    """The result of a job, or the reason for its failure."""
 
     result: dict[str, Any] | None
     reason: str | None = None
@@ -32,16 +32,16 @@ def run_job(
     variables: Mapping[str, str] | None = None,
     most_seconds: float = 3600,
 ) -> Outcome:
-    """Run `bench/peers/SCRIPT.py` (by default named like the peer) with a job; never raises for what the peer does."""
+    """Run `bench/peers/SCRIPT.py` (by default named like the peer) with a job; a failing peer raises no error."""
     module = f"bench.peers.{(script or peer).replace('-', '_')}"
-    command = [str(python_of(peer)), "-P", "-m", module, json.dumps(job)]
+    command = [str(interpreter(peer)), "-P", "-m", module, json.dumps(job)]
     offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true", "PYTHONWARNINGS": "ignore"}
-    environment = {**quiet_environment(), **offline, "PYTHONPATH": str(ROOT), **(variables or {})}
+    environment = {**clean_environment(), **offline, "PYTHONPATH": str(ROOT), **(variables or {})}
     folder = CACHE / "logs"
     folder.mkdir(parents=True, exist_ok=True)
-    said, log = folder / f"{job.get('name', module)}.out", folder / f"{job.get('name', module)}.log"
-    # Files and no pipes: a process that the peer leaves behind would hold a pipe open for ever.
-    with said.open("wb") as output, log.open("wb") as errors:
+    printed, log = folder / f"{job.get('name', module)}.out", folder / f"{job.get('name', module)}.log"
+    # Files instead of pipes: a process that the peer leaves behind would keep a pipe open.
+    with printed.open("wb") as output, log.open("wb") as errors:
         process = subprocess.Popen(
             command, stdout=output, stderr=errors, env=environment, cwd=CACHE, start_new_session=True
         )
@@ -51,14 +51,14 @@ def run_job(
             return Outcome(None, f"not done after {most_seconds:g} seconds")
         finally:
             stop(process)
-    result = find_result(said.read_text(encoding="utf-8", errors="replace"))
-    if result is not None:  # some peers fail only when they are torn down
+    result = find_result(printed.read_text(encoding="utf-8", errors="replace"))
+    if result is not None:  # some peers fail only at exit
         return Outcome(result)
-    return Outcome(None, reason_in(log.read_text(encoding="utf-8", errors="replace")))
+    return Outcome(None, find_reason(log.read_text(encoding="utf-8", errors="replace")))
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those that it started."""
-    with contextlib.suppress(ProcessLookupError):  # they have ended
+    """Kill a process and its children."""
+    with contextlib.suppress(ProcessLookupError):  # already ended
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

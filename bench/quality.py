@@ -1,14 +1,14 @@
-"""Time to quality: what a trainer reaches in some minutes from raw text, everything counted.
+"""Time to quality: the BLEU that a toolkit reaches within some minutes, starting from raw text.
 
     python -m bench.quality joeynmt --minutes 30
     python -m bench.quality eole --minutes 30
     python -m bench.quality saccade --minutes 10 30 60
 
-Trains on the published lower-cased, tokenised Multi30k (multi30k/tok), translates test_2016_flickr with a beam of 5,
-and scores with sacreBLEU without further tokenisation. The clock starts before pieces are learnt and text is cut;
-loading of programs counts too. Saccade trains by recipes, each from where the one before ended, and stops at each of
-the minutes: translate, score, go on. A recipe with two targets also learns from the training data as the one before
-translates it, which counts as well. Each point is appended to results/quality.json, and all are drawn beside it.
+Trains on the published lower-cased, tokenized Multi30k (multi30k/tok), translates test_2016_flickr with a beam of 5,
+and scores with sacreBLEU without further tokenization. Time includes tokenization and program start. Saccade trains a
+sequence of recipes, each starting from the model of the previous one, and pauses at each of the given minutes to
+translate and score. A recipe with two targets also trains on translations of the training data by the previous model,
+whose time is included. Each point is appended to results/quality.json, and all points are plotted.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from pathlib import Path
 
 from sacrebleu.metrics import BLEU
 
+from bench.comparison import log_progress
 from bench.environments import environment
 from bench.machine import describe_machine, today
 from bench.models import SACCADE, NoModelError, call
+from bench.paths import CACHE, RESULTS, ROOT, multi30k
 from bench.peers.job import read_lines
-from bench.places import CACHE, RESULTS, ROOT, multi30k
+from bench.prepared_data import TOKENISED, DataError, copy_corpus, tokenize_corpus
 from bench.processes import run_job
-from bench.quality_picture import draw_quality
-from bench.series import say
+from bench.quality_plot import plot_quality
 from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
-from bench.work import TOKENISED, NoWorkError, copy_texts, cut_into_pieces
 from saccade.config import read_yaml
 
 RECIPES = [ROOT / "recipes" / f"multi30k-tokenised{stage}.yaml" for stage in ("", "-distilled")]
-RESERVE = 0.4  # minutes of a stretch kept for start, tokenisation and the last validation
-LEAST = 0.1  # minutes of a stretch, should the preparation of a run have taken all that was left
-WORTH_A_START = 1.0  # minutes; with fewer left, the next stretch begins after the mark
+RESERVE = 0.4  # minutes reserved for start, tokenization and the last validation
+LEAST = 0.1  # minimum training time in minutes, if preparation took all the time left
+WORTH_A_START = 1.0  # minutes; with less time left, training continues after the next score
 
 
 class Stopwatch:
-    """Counts from when it was last asked."""
+    """Measures the time since its last reading."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
 
     def minutes(self) -> float:
-        """Since then."""
+        """Minutes since the last reading."""
         before, self.began = self.began, time.perf_counter()
         return (self.began - before) / 60
 
 
 @dataclass(frozen=True)
 class Point:
-    """The quality after some time."""
+    """BLEU after some training time."""
 
-    minutes: float  # of the clock, all included
+    minutes: float  # total time
     bleu: float
     signature: str
     setting: str
@@ -67,8 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", choices=["saccade", "joeynmt", "eole"])
     parser.add_argument("--minutes", type=float, nargs="+", default=[30.0])
-    parser.add_argument("--recipes", type=Path, nargs="+", default=RECIPES, help="of Saccade, one from the other")
-    parser.add_argument("--json", type=Path, default=RESULTS / "quality.json", help="where the result is appended")
+    parser.add_argument("--recipes", type=Path, nargs="+", default=RECIPES, help="recipes of Saccade, in sequence")
+    parser.add_argument("--json", type=Path, default=RESULTS / "quality.json", help="file to append the result to")
     options = parser.parse_args()
     origin = multi30k()
     if origin is None or not (origin / "tok").is_dir():
@@ -79,14 +79,14 @@ def main() -> None:
         points = (peer_point(options.system, origin / "tok", minutes) for minutes in options.minutes)
     found = {"date": today(), "machine": describe_machine(), "system": options.system}
     try:
-        for point in points:  # each is kept, whatever happens to the next
+        for point in points:  # save each point before computing the next
             append(options.json, {**found, **asdict(point)})
-    except (NoModelError, NoWorkError) as error:
+    except (NoModelError, DataError) as error:
         raise SystemExit(f"{options.system}: {error}") from None
 
 
 def peer_point(peer: str, origin: Path, minutes: float) -> Point:
-    """Pieces, training and decoding of a peer; all but the decoding is within the minutes."""
+    """Tokenize, train and decode with a peer; the time includes all but decoding."""
     set_up = environment(peer)
     if not set_up.ready:
         raise NoModelError(set_up.reason)
@@ -94,9 +94,9 @@ def peer_point(peer: str, origin: Path, minutes: float) -> Point:
     shutil.rmtree(folder, ignore_errors=True)
     work = folder / "work"
     work.mkdir(parents=True)
-    copy_texts(origin, work, TOKENISED)
+    copy_corpus(origin, work, TOKENISED)
     began = time.time()
-    cut_into_pieces(SIZES["tiny"], work, [str(work / "train.source"), str(work / "train.target")])
+    tokenize_corpus(SIZES["tiny"], work, [str(work / "train.source"), str(work / "train.target")])
     job = {
         "name": f"quality-{peer}",
         "size": asdict(SIZES["tiny"]),
@@ -109,35 +109,35 @@ def peer_point(peer: str, origin: Path, minutes: float) -> Point:
     outcome = run_job(peer, {**job, "task": "model", "deadline": began + 60 * minutes}, most_seconds=60 * minutes + 600)
     spent = (time.time() - began) / 60
     if outcome.result is None:
-        raise NoModelError(f"its training fails: {outcome.reason}")
+        raise NoModelError(f"training failed: {outcome.reason}")
     decoding = {"task": "decoding", "beams": [5], "source": str(work / "test.source"), "output": str(folder / "output")}
     decoded = run_job(peer, {**job, **decoding})
     if decoded.result is None:
-        raise NoModelError(f"its decoding fails: {decoded.reason}")
+        raise NoModelError(f"decoding failed: {decoded.reason}")
     output = Path(decoded.result["decoded"][0]["output"])
     version = f"{decoded.result['version']}, {outcome.result['steps']:,} updates"
-    return scored(output, work / "test.target", spent, version)
+    return score_output(output, work / "test.target", spent, version)
 
 
 def saccade_points(origin: Path, recipes: list[Path], minutes: list[float]) -> Iterator[Point]:
-    """Runs of recipes, each from the weights of the one before; they pause at each of the minutes.
+    """Train the recipes in sequence, each from the weights of the previous one; score at each of the minutes.
 
-    A recipe hands over when its updates are done. To translate the test set is not counted.
+    The next recipe starts when all updates of the previous one are done. Translating the test set is not counted.
     """
     folder = CACHE / "quality" / "saccade"
     shutil.rmtree(folder, ignore_errors=True)
     work = folder / "work"
     work.mkdir(parents=True)
-    copy_texts(origin, work, TOKENISED)
-    run, number, spent, trained = folder, 0, 0.0, 0.0  # minutes of the clock, and of the run that goes on
+    copy_corpus(origin, work, TOKENISED)
+    run, number, spent, trained = folder, 0, 0.0, 0.0  # total minutes, and minutes of the current run
     for mark in minutes:
         while mark - spent > WORTH_A_START:
             clock = Stopwatch()
-            if number == 0 or is_done(run):
+            if number == 0 or is_finished(run):
                 if number == len(recipes):
                     break
                 before, run = run, folder / f"run-{number}"
-                command = beginning(recipes[number], run, before if number else None, work)
+                command = start_command(recipes[number], run, before if number else None, work)
                 number, trained = number + 1, 0.0
             else:
                 command = [*SACCADE, "train", "--resume", str(run)]
@@ -146,15 +146,15 @@ def saccade_points(origin: Path, recipes: list[Path], minutes: list[float]) -> I
             call([*command, "--training.max-minutes", f"{trained:.3f}"], "quality-saccade")
             spent += clock.minutes()
         if spent > mark:
-            say(f"the clock shows {spent:.2f} minutes instead of {mark:g}")
+            log_progress(f"{spent:.2f} minutes were used instead of {mark:g}")
         output = folder / f"output-{mark:g}"
         files = ["--input", str(work / "test.source"), "--output", str(output)]
         call([*SACCADE, "translate", str(run), "--beam", "5", *files], "quality-saccade-translate")
-        yield scored(output, work / "test.target", spent, ", ".join(recipe.name for recipe in recipes[:number]))
+        yield score_output(output, work / "test.target", spent, ", ".join(recipe.name for recipe in recipes[:number]))
 
 
-def beginning(recipe: Path, run: Path, before: Path | None, work: Path) -> list[str]:
-    """The command that begins a run of a recipe, from the weights of an earlier run if there is one."""
+def start_command(recipe: Path, run: Path, before: Path | None, work: Path) -> list[str]:
+    """The command that starts a recipe, from the weights of an earlier run if there is one."""
     command = [*SACCADE, "train", str(recipe), "--output", str(run), "--data.cache", str(work / "cache")]
     pairs = [(work / "train.source", work / "train.target")]
     if before is not None:
@@ -167,21 +167,21 @@ def beginning(recipe: Path, run: Path, before: Path | None, work: Path) -> list[
 
 
 def translated(run: Path, work: Path) -> Path:
-    """The training data as a run translates it."""
+    """The training data, translated by a run."""
     output = work / "train.translated"
     files = ["--input", str(work / "train.source"), "--output", str(output)]
     call([*SACCADE, "translate", str(run), "--beam", "5", *files], "quality-saccade-translate")
     return output
 
 
-def is_done(run: Path) -> bool:
-    """Whether a run has made all its updates."""
+def is_finished(run: Path) -> bool:
+    """Whether a run has done all its updates."""
     most = read_yaml(run / "config.yaml")["training"]["max_steps"]
     return most is not None and (run / "checkpoints" / f"step-{most}").is_dir()
 
 
-def scored(output: Path, reference: Path, minutes: float, setting: str) -> Point:
-    """BLEU of text that is tokenised already."""
+def score_output(output: Path, reference: Path, minutes: float, setting: str) -> Point:
+    """The BLEU of tokenized text."""
     metric = BLEU(tokenize="none", force=True)
     score = metric.corpus_score(read_lines(output), [read_lines(reference)])
     point = Point(minutes, score.score, str(metric.get_signature()), setting)
@@ -190,12 +190,12 @@ def scored(output: Path, reference: Path, minutes: float, setting: str) -> Point
 
 
 def append(path: Path, found: dict[str, object]) -> None:
-    """Add a result to those that are there."""
+    """Append a result to the file and update the plot."""
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([*before, found], indent=1) + "\n", encoding="utf-8")
-    draw_quality([*before, found], path.with_suffix(".png"))
-    say(f"appended to {path}, and drawn")
+    plot_quality([*before, found], path.with_suffix(".png"))
+    log_progress(f"appended to {path} and plotted")
 
 
 if __name__ == "__main__":

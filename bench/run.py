@@ -1,10 +1,10 @@
-"""All peers side by side: training and decoding, two sizes, as a table of ratios with medians and spread.
+"""Compare training and decoding speed of Saccade with other toolkits, for two model sizes.
 
     make bench
     python -m bench.run --only training --sizes tiny --peers transformers,eole --rounds 3
 
-Sets up every peer in its own environment under .bench/ first. The table goes to the standard output, everything else to
-the standard error; results/DATE.json, .md and .png are written next to this file, or under --output.
+First installs every peer in its own environment under .bench/. Tables go to stdout, progress to stderr. The results are
+written to bench/results/DATE.json, .md and .png, or to --output.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.decoding import contest_of_decoding
+from bench.comparison import Comparison, log_progress
+from bench.decoding import compare_decoding
 from bench.environments import RECIPES, Environment, environment
 from bench.machine import describe_environments, describe_machine, today
 from bench.models import NoModelError
-from bench.picture import draw
-from bench.places import RESULTS
-from bench.series import Contest, say
+from bench.paths import RESULTS
+from bench.prepared_data import DataError
 from bench.sizes import SIZES
+from bench.speed_plot import plot_speed
 from bench.tables import report
-from bench.training import contest_of_training
-from bench.work import NoWorkError
+from bench.training import compare_training
 
 SECTIONS = ("training", "decoding")
 PEERS = tuple(peer for peer in RECIPES if peer != "pieces")
@@ -34,7 +34,7 @@ def main() -> None:
     options = read_options()
     environments = {peer: environment(peer, again=options.again) for peer in options.peers}
     for peer, one in environments.items():
-        say(f"{peer}: {'ready' if one.ready else one.reason}")
+        log_progress(f"{peer}: {'ready' if one.ready else one.reason}")
     found: dict[str, Any] = {
         "format": 1,
         "date": today(),
@@ -44,21 +44,21 @@ def main() -> None:
     }
     options.output.mkdir(parents=True, exist_ok=True)
     titles = {title_of(section, size) for section in options.only for size in options.sizes}
-    place, found = merge(found, options.output / f"{options.name or found['date']}.json", titles)
+    path, found = merge(found, options.output / f"{options.name or found['date']}.json", titles)
     for section in options.only:
         for size in options.sizes:
-            found["contests"].append(contest_of(section, size, environments, options).to_json())
-            write(found, place)  # hours of work are not lost with the last minute
+            found["contests"].append(compare(section, size, environments, options).to_json())
+            write(found, path)  # after every part, because all parts take hours
     print(report(found))
 
 
-def contest_of(
+def compare(
     section: str, size_name: str, environments: dict[str, Environment], options: argparse.Namespace
-) -> Contest:
-    """One section of one size; what keeps it from running stands in its place."""
+) -> Comparison:
+    """Measure one section of one size; if it cannot run, the comparison holds the reason."""
     try:
         if section == "training":
-            return contest_of_training(
+            return compare_training(
                 size_name,
                 environments,
                 rounds=options.rounds,
@@ -66,7 +66,7 @@ def contest_of(
                 warmup=options.warmup,
                 limit_seconds=options.limit_seconds,
             )
-        return contest_of_decoding(
+        return compare_decoding(
             size_name,
             environments,
             rounds=options.rounds,
@@ -75,61 +75,61 @@ def contest_of(
             sentences=options.sentences,
             limit_seconds=options.limit_seconds,
         )
-    except (NoWorkError, NoModelError) as error:
-        return Contest(title_of(section, size_name), [], reasons={"all": str(error)})
+    except (DataError, NoModelError) as error:
+        return Comparison(title_of(section, size_name), [], reasons={"all": str(error)})
 
 
 def title_of(section: str, size_name: str) -> str:
-    """What a contest is called."""
+    """The title of a comparison."""
     return f"{section} {size_name}"
 
 
-def merge(found: dict[str, Any], place: Path, titles: set[str]) -> tuple[Path, dict[str, Any]]:
-    """Where results go, with those that are there: parts of one day belong together while nothing else changed.
+def merge(found: dict[str, Any], path: Path, titles: set[str]) -> tuple[Path, dict[str, Any]]:
+    """The result file and its content: parts of one day on one machine and commit share a file.
 
-    Nothing is written over: a part that is there already, or a tree with changes of its own, begins a new file.
+    Nothing is overwritten: a repeated part, or a working tree with changes, starts a new file.
     """
-    number, name = 1, place.stem
-    while place.is_file():
-        before = json.loads(place.read_text(encoding="utf-8"))
-        there = {contest["title"] for contest in before["contests"]}
+    number, name = 1, path.stem
+    while path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        existing = {comparison["title"] for comparison in before["contests"]}
         clean = not str(found["machine"]["commit"]).endswith("+")
-        if clean and before["machine"] == found["machine"] and not there & titles:
-            return place, {**before, "environments": {**before["environments"], **found["environments"]}}
+        if clean and before["machine"] == found["machine"] and not existing & titles:
+            return path, {**before, "environments": {**before["environments"], **found["environments"]}}
         number += 1
-        place = place.with_name(f"{name}-{number}.json")
-    return place, found
+        path = path.with_name(f"{name}-{number}.json")
+    return path, found
 
 
-def write(found: dict[str, Any], place: Path) -> None:
-    """The three files of a run."""
-    place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    place.with_suffix(".md").write_text(report(found), encoding="utf-8")
-    drawn = draw(found, place.with_suffix(".png"))
-    say(f"results: {place}, .md{', .png' if drawn else ''}")
+def write(found: dict[str, Any], path: Path) -> None:
+    """Write the JSON, Markdown and PNG files."""
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(report(found), encoding="utf-8")
+    plotted = plot_speed(found, path.with_suffix(".png"))
+    log_progress(f"results: {path}, .md{', .png' if plotted else ''}")
 
 
 def read_options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=choices(SECTIONS), default=SECTIONS, help=f"of {', '.join(SECTIONS)}")
-    parser.add_argument("--sizes", type=choices(tuple(SIZES)), default=tuple(SIZES), help=f"of {', '.join(SIZES)}")
-    parser.add_argument("--peers", type=choices(PEERS), default=PEERS, help=f"of {', '.join(PEERS)}")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each takes its turn")
-    parser.add_argument("--updates", type=int, help="updates a round in training, instead of those of the size")
-    parser.add_argument("--warmup", type=int, help="updates before the clock starts, instead of those of the size")
-    parser.add_argument("--minutes", type=float, default=15.0, help="training of the model that is decoded with")
-    parser.add_argument("--model", type=Path, help="a run of transformer-tiny to decode with, instead of training one")
-    parser.add_argument("--sentences", type=int, help="of the 1,000 that are decoded, instead of those of the size")
-    parser.add_argument("--limit-seconds", type=float, default=2.0, help="how long each limit is measured in a round")
-    parser.add_argument("--again", action="store_true", help="try again what did not install")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the results")
-    parser.add_argument("--name", help="of the files, instead of the date")
+    parser.add_argument("--only", type=choices(SECTIONS), default=SECTIONS, help=f"some of {', '.join(SECTIONS)}")
+    parser.add_argument("--sizes", type=choices(tuple(SIZES)), default=tuple(SIZES), help=f"some of {', '.join(SIZES)}")
+    parser.add_argument("--peers", type=choices(PEERS), default=PEERS, help=f"some of {', '.join(PEERS)}")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements per system")
+    parser.add_argument("--updates", type=int, help="training updates per round; by default set by the size")
+    parser.add_argument("--warmup", type=int, help="warmup updates; by default set by the size")
+    parser.add_argument("--minutes", type=float, default=15.0, help="training time of the model for decoding")
+    parser.add_argument("--model", type=Path, help="a run of transformer-tiny for decoding, instead of training one")
+    parser.add_argument("--sentences", type=int, help="test sentences to decode; by default set by the size")
+    parser.add_argument("--limit-seconds", type=float, default=2.0, help="measuring time of each machine limit")
+    parser.add_argument("--again", action="store_true", help="retry failed installations")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument("--name", help="name of the result files; by default the date")
     return parser.parse_args()
 
 
 def choices(valid: tuple[str, ...]) -> Any:
-    """Names with commas, all of them valid."""
+    """An argument type: valid names separated by commas."""
 
     def chosen(text: str) -> tuple[str, ...]:
         names = tuple(name for name in text.split(",") if name)

@@ -1,4 +1,4 @@
-"""Medians and spread of what was measured several times."""
+"""Median and range of repeated measurements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Spread:
-    """Some measurements of one thing."""
+    """Median and range of repeated measurements."""
 
     median: float
     low: float
@@ -18,20 +18,20 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """The median and the extremes of at least one value."""
+        """Median and range of at least one value."""
         if not values:
             raise ValueError("nothing was measured")
         return cls(statistics.median(values), min(values), max(values), len(values))
 
     def text(self, digits: int = 0) -> str:
-        """The median with the extremes in brackets; a single value alone."""
+        """The median with the range in brackets; a single value without a range."""
         if self.count == 1:
             return f"{self.median:,.{digits}f}"
         return f"{self.median:,.{digits}f} ({self.low:,.{digits}f}–{self.high:,.{digits}f})"
 
 
 def ratios(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Spread | None:
-    """Ours over theirs, round by round, so that the machine's drift cancels; None without a round that has both."""
+    """Ratios within each round, so that drift of the machine cancels; None if no round has both values."""
     pairs = zip(ours, theirs, strict=False)
     found = [our / their for our, their in pairs if our is not None and their is not None and their > 0]
     return Spread.of(found) if found else None

@@ -83,10 +83,10 @@ def test_settings_that_do_not_fit_together_are_not_listed_one_by_one():
     ("content", "message"),
     [
         (b"a: [1, 2", "line 1|line 2"),
-        (b"- just\n- a list\n", "holds no settings"),
-        (b"", "holds no settings"),
+        (b"- just\n- a list\n", "no settings"),
+        (b"", "no settings"),
         (b"a: \xff\n", "not UTF-8"),
-        (b"!!python/object/apply:os.system ['true']\n", "is not YAML"),
+        (b"!!python/object/apply:os.system ['true']\n", "invalid YAML"),
     ],
 )
 def test_a_bad_recipe_is_refused(tmp_path, content, message):

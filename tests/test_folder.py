@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from saccade.errors import SaccadeError
-from saccade.folder import partial, previous, recover, verify, whole_folder
+from saccade.folder import atomic_folder, partial_path, previous_path, recover, verify
 
 
 def write(path, text):
-    with whole_folder(path) as place:
+    with atomic_folder(path) as place:
         (place / "file").write_text(text, encoding="utf-8")
 
 
@@ -23,29 +23,29 @@ def path(tmp_path):
 
 
 def test_a_kill_while_writing_leaves_the_old_folder(path):
-    partial(path).mkdir()
-    (partial(path) / "file").write_text("torn", encoding="utf-8")
+    partial_path(path).mkdir()
+    (partial_path(path) / "file").write_text("torn", encoding="utf-8")
     recover(path)
     assert content(path) == "old"
     assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
 
 
 def test_a_kill_between_the_two_renames_brings_the_old_folder_back(path):
-    path.rename(previous(path))
+    path.rename(previous_path(path))
     recover(path)
     assert content(path) == "old"
 
 
 def test_a_kill_after_the_renames_keeps_the_new_folder(path):
-    path.rename(previous(path))
+    path.rename(previous_path(path))
     write(path, "new")  # this is what recovers first, and then replaces
     assert content(path) == "new"
     assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
 
 
 def test_leftovers_do_not_hinder_the_next_write(path):
-    partial(path).mkdir()
-    previous(path).mkdir()
+    partial_path(path).mkdir()
+    previous_path(path).mkdir()
     write(path, "new")
     assert content(path) == "new"
     assert [entry.name for entry in path.parent.iterdir()] == ["folder"]

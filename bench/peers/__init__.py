@@ -1,1 +1,1 @@
-"""One file a program that we measure: each runs in its own environment, is given a job and prints a result."""
+"""One script per measured toolkit: it runs in its own environment, reads a job and prints a result."""

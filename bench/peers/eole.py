@@ -1,11 +1,13 @@
-"""eole: trains, for speed or for some minutes, and decodes; runs in eole's environment."""
+"""eole: training speed, training for some minutes, and decoding; runs in the environment of eole."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,52 +19,28 @@ from eole.config.run import PredictConfig
 from eole.inference_engine import InferenceEnginePY
 from eole.trainer import Trainer
 
-from bench.peers.job import EnoughError, Updates, read_job, read_lines, tell, write_lines
+from bench.peers.job import EnoughUpdatesError, print_result, read_job, read_lines, run_task, write_lines
 
 
 def main() -> None:
     job = read_job()
-    answer = {"training": measure_training, "model": make_model, "decoding": decode}[job["task"]](job)
-    tell({"version": version("eole"), "threads": torch.get_num_threads(), **answer})
+    result = run_task(job, train, decode)
+    print_result({"version": version("eole"), "threads": torch.get_num_threads(), **result})
     sys.stderr.flush()
-    os._exit(0)  # its data processes would go on
+    os._exit(0)  # its data processes would keep running
 
 
-def measure_training(job: dict[str, Any]) -> dict[str, Any]:
-    """Seconds and tokens of single updates."""
-    updates = Updates(job["warmup"], job["updates"])
-
-    def after(trainer: Trainer, tokens: int) -> None:
-        if updates.tick(tokens):
-            raise EnoughError
-
-    train(job, after)
-    return updates.result()
-
-
-def make_model(job: dict[str, Any]) -> dict[str, Any]:
-    """A model after some minutes, at a moment that the job names, or after some updates."""
-    began, done = time.perf_counter(), [0]
-    deadline = job.get("deadline") or time.time() + 60 * job["minutes"]
-
-    def after(trainer: Trainer, tokens: int) -> None:
-        done[0] += 1
-        if time.time() >= deadline or done[0] >= job.get("updates", sys.maxsize):
-            trainer.model_saver.save(done[0])
-            raise EnoughError
-
-    train(job, after)
-    return {"steps": done[0], "training_seconds": time.perf_counter() - began}
-
-
-def train(job: dict[str, Any], after: Any) -> None:
-    """Its own training, with a word after every update."""
-    process = Trainer._process_accumulated_batches
+def train(job: dict[str, Any], finished: Callable[[int], bool]) -> None:
+    """Run eole's training until `finished` is true after an update; the task "model" saves the model then."""
+    process, steps = Trainer._process_accumulated_batches, itertools.count(1)
 
     def counted(trainer: Trainer, batches: list[dict[str, Any]], *rest: Any) -> None:
         process(trainer, batches, *rest)
-        padding = trainer.train_loss.padding_idx
-        after(trainer, sum(int(batch["tgt"][:, 1:].ne(padding).sum()) for batch in batches))
+        padding, step = trainer.train_loss.padding_idx, next(steps)
+        if finished(sum(int(batch["tgt"][:, 1:].ne(padding).sum()) for batch in batches)):
+            if job["task"] == "model":
+                trainer.model_saver.save(step)
+            raise EnoughUpdatesError
 
     Trainer._process_accumulated_batches = counted
     folder = Path(job["folder"])
@@ -71,13 +49,13 @@ def train(job: dict[str, Any], after: Any) -> None:
     config.write_text(json.dumps(settings(job, folder), indent=1))  # JSON is YAML
     try:
         Train.run(_get_parser().parse_args(["-config", str(config)]))
-    except EnoughError:
+    except EnoughUpdatesError:
         return
-    raise SystemExit("its training ended before ours did")
+    raise SystemExit("training ended early")
 
 
 def settings(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A configuration with the sizes of the job; only its decoder's norm is another: it has no other choice."""
+    """The eole config with the model size of the job; always pre-norm, which eole does not let us choose."""
     size, work = job["size"], Path(job["work"])
     pieces = {"src_subword_model": str(work / "pieces.model"), "tgt_subword_model": str(work / "pieces.model")}
     return {
@@ -144,24 +122,24 @@ def settings(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def decode(job: dict[str, Any]) -> dict[str, Any]:
-    """Raw text to raw text with Saccade's weights, or with its own; loading is not counted."""
+    """Translate with Saccade's weights, or with eole's own model; loading is not counted."""
     found: list[dict[str, Any]] = []
     first = Path(f"{job['output']}.first")
     write_lines(first, read_lines(job["source"])[:20])
     for beam in job["beams"]:
-        predict(job, beam, str(first))  # to warm up
+        predict(job, beam, str(first))  # warmup
         found.append({"beam": beam, **predict(job, beam, job["source"])})
     return {"decoded": found}
 
 
 def predict(job: dict[str, Any], beam: int, source: str) -> dict[str, Any]:
-    """The seconds of one file, and where its outputs are."""
+    """Translate one file; returns the seconds and the path of the outputs."""
     length, output = job["size"]["length"], f"{job['output']}.beam{beam}"
     limits = {"min_length": length, "max_length": length} if length else {"max_length": 100}
-    pieces = Pieces(job, source) if "export" in job else None
+    tokens = TokenFiles(job, source) if "export" in job else None
     config = PredictConfig(
-        model_path=[job["export"] if pieces else str(Path(job["folder"]) / "model")],
-        src=str(pieces.source) if pieces else source,
+        model_path=[job["export"] if tokens else str(Path(job["folder"]) / "model")],
+        src=str(tokens.source) if tokens else source,
         output=output,
         world_size=0,
         gpu_ranks=[],
@@ -174,16 +152,16 @@ def predict(job: dict[str, Any], beam: int, source: str) -> dict[str, Any]:
     )
     engine = InferenceEnginePY(config)
     began = time.perf_counter()
-    if pieces:
-        pieces.cut()
+    if tokens:
+        tokens.write_source()
     engine.infer_file()
-    if pieces:
-        pieces.join(output)
+    if tokens:
+        tokens.decode_output(output)
     return {"seconds": time.perf_counter() - began, "output": output}
 
 
-class Pieces:
-    """Text to and from the pieces of the Saccade model, by way of files: eole reads and writes no other."""
+class TokenFiles:
+    """Files of tokens of the Saccade model, which eole reads and writes."""
 
     def __init__(self, job: dict[str, Any], raw: str) -> None:
         document = json.loads(Path(job["tokenizer"]).read_text(encoding="utf-8"))
@@ -191,13 +169,13 @@ class Pieces:
         self.end = json.loads((Path(job["export"]) / "vocab.json").read_text())["specials"]["eos_token"]
         self.raw, self.source = raw, Path(f"{job['output']}.pieces")
 
-    def cut(self) -> None:
-        """The source as pieces, with the end that the model expects."""
+    def write_source(self) -> None:
+        """Tokenize the source, with the end-of-sequence token that the model expects."""
         encoded = self.tokenizer.encode_batch(read_lines(self.raw), add_special_tokens=False)
         write_lines(self.source, [" ".join([*encoding.tokens, self.end]) for encoding in encoded])
 
-    def join(self, output: str) -> None:
-        """What was written, as text."""
+    def decode_output(self, output: str) -> None:
+        """Replace the output tokens by text."""
         rows = [[self.tokenizer.token_to_id(piece) for piece in line.split()] for line in read_lines(output)]
         write_lines(output, self.tokenizer.decode_batch(rows, skip_special_tokens=False))
 

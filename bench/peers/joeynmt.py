@@ -1,11 +1,11 @@
-"""Joey NMT: trains, for speed or for some minutes, and decodes; runs in Joey's environment."""
+"""Joey NMT: training speed, training for some minutes, and decoding; runs in the environment of Joey NMT."""
 
 from __future__ import annotations
 
 import functools
 import json
-import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,48 +16,22 @@ from joeynmt.config import load_config, parse_global_args
 from joeynmt.helpers import make_model_dir
 from joeynmt.training import TrainManager, train
 
-from bench.peers.job import EnoughError, Updates, read_job, read_lines, tell, write_lines
+from bench.peers.job import EnoughUpdatesError, print_result, read_job, read_lines, run_task, write_lines
 
 
 def main() -> None:
     job = read_job()
-    answer = {"training": measure_training, "model": make_model, "decoding": decode}[job["task"]](job)
-    tell({"version": version("joeynmt"), "threads": torch.get_num_threads(), **answer})
+    result = run_task(job, run_training, decode)
+    print_result({"version": version("joeynmt"), "threads": torch.get_num_threads(), **result})
 
 
-def measure_training(job: dict[str, Any]) -> dict[str, Any]:
-    """Seconds and tokens of single updates."""
-    updates = Updates(job["warmup"], job["updates"])
-
-    def after(tokens: int) -> None:
-        if updates.tick(tokens):
-            raise EnoughError
-
-    run_training(job, after)
-    return updates.result()
-
-
-def make_model(job: dict[str, Any]) -> dict[str, Any]:
-    """A model after some minutes, at a moment that the job names, or after some updates."""
-    began, done = time.perf_counter(), [0]
-    deadline = job.get("deadline") or time.time() + 60 * job["minutes"]
-
-    def after(tokens: int) -> None:
-        done[0] += 1
-        if time.time() >= deadline or done[0] >= job.get("updates", sys.maxsize):
-            raise EnoughError  # its loop saves whatever happens
-
-    run_training(job, after)
-    return {"steps": done[0], "training_seconds": time.perf_counter() - began}
-
-
-def run_training(job: dict[str, Any], after: Any) -> None:
-    """Its own training, with a word between two updates."""
+def run_training(job: dict[str, Any], finished: Callable[[int], bool]) -> None:
+    """Run Joey NMT's training until `finished` is true between two updates; Joey NMT then saves the model."""
     step, before = TrainManager._train_step, []
 
     def counted(trainer: TrainManager, batch: Any) -> Any:
-        if before:
-            after(before.pop())
+        if before and finished(before.pop()):
+            raise EnoughUpdatesError
         before.append(int(batch.ntokens))
         return step(trainer, batch)
 
@@ -66,22 +40,22 @@ def run_training(job: dict[str, Any], after: Any) -> None:
     try:
         make_model_dir(folder, overwrite=True)
         train(rank=0, world_size=None, cfg=read_settings(job), skip_test=True)
-    except EnoughError:
+    except EnoughUpdatesError:
         return
-    raise SystemExit("its training ended before ours did")
+    raise SystemExit("training ended early")
 
 
 def decode(job: dict[str, Any]) -> dict[str, Any]:
-    """Raw text to raw text with its own model; loading is not counted."""
+    """Translate with Joey NMT's own model; loading is not counted."""
     sentences = read_lines(job["source"])
-    for side in ("source", "target"):  # it wants both; the target is never looked at
+    for side in ("source", "target"):  # it requires both; the target is not used
         write_lines(f"{job['output']}.{side}", sentences)
     args = parse_global_args(read_settings({**job, "test": job["output"]}), rank=0, mode="test")
     model, _, _, data = prediction.prepare(args, rank=0, mode="test")
     data.reset_indices(random_subset=-1)
     data.has_trg = False  # no scoring within the measured time
     length = job["size"]["length"]
-    if length:  # a setting that its own code forgets to hand on
+    if length:  # its own code does not pass this setting on
         prediction.search = functools.partial(prediction.search, min_output_length=length)
     found = []
     for beam in job["beams"]:
@@ -98,7 +72,7 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_settings(job: dict[str, Any]) -> dict[str, Any]:
-    """The settings by way of a file, as it reads them."""
+    """The config, written to a file and loaded by Joey NMT."""
     path = Path(job["folder"] + ".yaml")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(settings(job), indent=1))  # JSON is YAML
@@ -106,7 +80,7 @@ def read_settings(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings(job: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with the sizes of the job."""
+    """The Joey NMT config with the model size of the job."""
     work, size = Path(job["work"]), job["size"]
     side = {
         "max_length": 100,

@@ -1,4 +1,4 @@
-"""Learns SentencePiece pieces and cuts texts with them: the same pieces and the same ids for all."""
+"""Train a SentencePiece model and tokenize texts: all toolkits use the same tokens and ids."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import sentencepiece
 
-from bench.peers.job import read_job, read_lines, tell
+from bench.peers.job import print_result, read_job, read_lines
 
-UNKNOWN, PAD, BEGIN, END = 0, 1, 2, 3  # the ids that all peers use
+UNKNOWN, PAD, BEGIN, END = 0, 1, 2, 3  # ids used by all toolkits
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         with Path(f"{text}.ids").open("w", encoding="ascii") as file:
             for line in read_lines(text):
                 file.write(" ".join(map(str, [*model.encode(line), END])) + "\n")
-    tell({"pieces": len(pieces)})
+    print_result({"pieces": len(pieces)})
 
 
 if __name__ == "__main__":

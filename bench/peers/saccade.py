@@ -1,4 +1,4 @@
-"""Saccade itself: the loop of its trainer on the same ids, and its translator; runs in our own environment."""
+"""Saccade: its training loop on the prepared ids, and its translator; runs in this environment."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import numpy as np
 import torch
 
 import saccade
-from bench.peers.job import Updates, read_ids, read_job, read_lines, tell, write_lines
-from saccade.allocator import keep_memory
-from saccade.data.cache.corpus import Corpus, corpus_of_arrays
-from saccade.data.sampling.batch_sampler import Order, Place
+from bench.peers.job import UpdateTimer, print_result, read_ids, read_job, read_lines, write_lines
+from saccade.allocator import keep_freed_memory
+from saccade.data.cache.corpus import Corpus, corpus_from_arrays
+from saccade.data.sampling.batch_sampler import BatchSampler, EpochPosition
 from saccade.data.sampling.batches import collate
 from saccade.interface import VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
-from saccade.training.assembly import make_loop
-from saccade.training.compute_settings import autocast_for, prepare_machine
+from saccade.training.compute_settings import configure_process, make_autocast
 from saccade.training.config import TrainingConfig
+from saccade.training.loop import make_loop
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.preflight.flops import FlopRate
 
-# unknown, pad, begin, end are 0, 1, 2, 3 in the pieces of the benchmark
+# the prepared data uses 0, 1, 2, 3 for unknown, pad, begin, end
 OWN_IDS = np.array([Symbols.unknown, Symbols.pad, Symbols.begin, Symbols.end])
 
 
 def main() -> None:
     job = read_job()
-    answer = {"training": train, "plan": plan, "decoding": decode, "latency": latency}[job["task"]](job)
-    tell({"version": saccade.__version__, "threads": torch.get_num_threads(), **answer})
+    result = {"training": train, "plan": plan, "decoding": decode, "latency": latency}[job["task"]](job)
+    print_result({"version": saccade.__version__, "threads": torch.get_num_threads(), **result})
 
 
 def corpus_of(work: Path) -> Corpus:
-    """The benchmark's ids as ours; all other pieces keep their number."""
+    """The prepared data with Saccade's ids of the special tokens."""
 
     def side(name: str) -> tuple[np.ndarray, np.ndarray]:
         sentences = read_ids(work / f"train.{name}.ids")
@@ -48,24 +48,24 @@ def corpus_of(work: Path) -> Corpus:
         lengths = [len(sentence) for sentence in sentences]
         return ids, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
-    return corpus_of_arrays(*side("source"), *side("target"))
+    return corpus_from_arrays(*side("source"), *side("target"))
 
 
 def plan(job: dict[str, Any]) -> dict[str, Any]:
-    """The rows of every batch of the first epoch, for peers that take ready batches."""
+    """The example indices of every batch in the first epoch, for toolkits that take ready batches."""
     order = order_of(corpus_of(Path(job["work"])), job)
-    batches = [planned.rows.tolist() for planned in order.rest_of_epoch(Place())]
+    batches = [planned.indices.tolist() for planned in order.rest_of_epoch(EpochPosition())]
     return {"plan": batches, "padding": order.padding}
 
 
-def order_of(corpus: Corpus, job: dict[str, Any]) -> Order:
-    return Order(corpus, batch_tokens=job["batch_tokens"], seed=1)
+def order_of(corpus: Corpus, job: dict[str, Any]) -> BatchSampler:
+    return BatchSampler(corpus, batch_tokens=job["batch_tokens"], seed=1)
 
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
-    """Seconds and tokens of single updates of the trainer's loop, and the operations of a target token."""
+    """Seconds and tokens of each update, and floating-point operations per target token."""
     settings = TrainingConfig(label_smoothing=job["label_smoothing"])
-    prepare_machine(settings)
+    configure_process(settings)
     corpus, size = corpus_of(Path(job["work"])), job["size"]
     order = order_of(corpus, job)
     torch.manual_seed(1)
@@ -81,13 +81,13 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         rate=lambda step: 1e-4,
         symbols=Symbols(),
         device=device,
-        autocast=autocast_for(device, "float32"),
+        autocast=make_autocast(device, "float32"),
     )
-    batches = itertools.islice(order.rest_of_epoch(Place()), 3)
-    rates = [FlopRate.measure(model, objective, collate(corpus, planned.rows)).per_token for planned in batches]
-    updates = Updates(job["warmup"], job["updates"])
+    batches = itertools.islice(order.rest_of_epoch(EpochPosition()), 3)
+    rates = [FlopRate.measure(model, objective, collate(corpus, planned.indices)).per_token for planned in batches]
+    updates = UpdateTimer(job["warmup"], job["updates"])
     for update in loop.updates():
-        if updates.tick(update.target_tokens):
+        if updates.record(update.target_tokens):
             break
     parameters = sum(parameter.numel() for parameter in model.parameters())
     flops = {"flops_per_token": sum(rates) / len(rates), "parameters": parameters, "padding": order.padding}
@@ -95,26 +95,26 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(job: dict[str, Any]) -> Any:
-    """The translator on the engine that is asked for; a version that has no engines is told apart from a fault."""
-    keep_memory()  # as the command does
+    """The translator with the requested engine; versions without engines are reported as such."""
+    keep_freed_memory()  # as `saccade translate` does
     chosen = {"engine": job["engine"], "precision": job["precision"]}
     missing = chosen.keys() - inspect.signature(saccade.load).parameters.keys()
     if missing and job["engine"] != "torch":
-        raise SystemExit(f"error: this Saccade has no engine '{job['engine']}': load takes no {min(missing)}")
+        raise SystemExit(f"error: this version has no engine '{job['engine']}': load takes no {min(missing)}")
     found = saccade.load(job["model"], "cpu", **({} if missing else chosen))
     gc.collect()
-    gc.freeze()  # as it does too
+    gc.freeze()  # as `saccade translate` does
     return found
 
 
 def limits_of(job: dict[str, Any]) -> dict[str, int]:
-    """Settings for outputs of one length, of which none is the end; the model's own limit otherwise."""
+    """Settings for outputs of a fixed length, if the job asks for it."""
     length = job["size"]["length"]
     return {"min_length": length, "max_length": length} if length else {}
 
 
 def decode(job: dict[str, Any]) -> dict[str, Any]:
-    """Raw text to raw text, every beam; loading is not counted."""
+    """Measure translation with every beam size; loading is not counted."""
     translator, lines, found = load(job), read_lines(job["source"]), []
     lengths: dict[int, float] = {}
     for beam in job["beams"]:
@@ -131,18 +131,18 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
     for name, parameter in getattr(translator.model, "named_parameters", list)():
         part = name.split(".")[0].removesuffix("_norm")
         if ".cross.key_value." in name:
-            part = "encoder"  # applied once to each token of the source
+            part = "encoder"  # applied once per source token
         counts[f"{part if part in ('encoder', 'decoder') else 'output'}_parameters"] += parameter.numel()
     return {"decoded": found, **counts}
 
 
 def mean_length(tokenizer: Any, texts: list[str]) -> float:
-    """Tokens of a text, its end included."""
+    """Average number of tokens per text, with the end-of-sequence token."""
     return sum(len(ids) + 1 for ids in tokenizer.encode_batch(texts)) / len(texts)
 
 
 def latency(job: dict[str, Any]) -> dict[str, Any]:
-    """Seconds of single sentences, one after another."""
+    """Seconds per sentence, one sentence at a time."""
     translator, lines, found = load(job), read_lines(job["source"])[: job["sentences"]], []
     for beam in job["beams"]:
         for line in lines[:5]:

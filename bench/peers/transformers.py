@@ -1,4 +1,4 @@
-"""transformers: MarianMTModel in a plain loop and in Seq2SeqTrainer, and generate; runs in its own environment."""
+"""transformers: MarianMTModel in a plain loop and in Seq2SeqTrainer, and `generate`; runs in its own environment."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import torch
 import transformers
 from torch.nn.utils.rnn import pad_sequence
 
-from bench.peers.job import EnoughError, Updates, read_ids, read_job, read_lines, tell, write_lines
+from bench.peers.job import EnoughUpdatesError, UpdateTimer, print_result, read_ids, read_job, read_lines, write_lines
 
-UNKNOWN, PAD, BEGIN, END = 0, 1, 2, 3  # of the SentencePiece model
+UNKNOWN, PAD, BEGIN, END = 0, 1, 2, 3  # ids of the SentencePiece model
 IGNORED = -100
 
 
 def main() -> None:
     job = read_job()
     torch.manual_seed(1)
-    answer = {"training": plain_loop, "trainer": seq2seq_trainer, "decoding": generate}[job["task"]](job)
-    tell({"version": transformers.__version__, "threads": torch.get_num_threads(), **answer})
+    result = {"training": plain_loop, "trainer": seq2seq_trainer, "decoding": generate}[job["task"]](job)
+    print_result({"version": transformers.__version__, "threads": torch.get_num_threads(), **result})
 
 
 def make_model(job: dict[str, Any]) -> transformers.MarianMTModel:
-    """A fresh model of the sizes of the job."""
+    """A new model of the size of the job."""
     size = job["size"]
     both = {}
     for side in ("encoder", "decoder"):
@@ -58,7 +58,7 @@ def make_model(job: dict[str, Any]) -> transformers.MarianMTModel:
 
 
 def tensors_of(pairs: list[tuple[list[int], list[int]]]) -> dict[str, torch.Tensor]:
-    """A padded batch; the decoder reads the target shifted by one."""
+    """A padded batch; decoder inputs are the targets shifted by one."""
     sources = [torch.tensor(source) for source, _ in pairs]
     targets = [torch.tensor(target) for _, target in pairs]
     shifted = [torch.tensor([BEGIN, *target[:-1]]) for _, target in pairs]
@@ -77,11 +77,11 @@ def read_pairs(job: dict[str, Any]) -> list[tuple[list[int], list[int]]]:
 
 
 def plain_loop(job: dict[str, Any]) -> dict[str, Any]:
-    """The loop that a person writes first, over the very batches that Saccade trains on."""
+    """A plain training loop over the same batches as Saccade."""
     pairs, plan = read_pairs(job), json.loads((Path(job["work"]) / "plan.json").read_text())
     model = make_model(job)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, weight_decay=0, fused=True)
-    updates, done = Updates(job["warmup"], job["updates"]), False
+    updates, done = UpdateTimer(job["warmup"], job["updates"]), False
     while not done:
         for rows in plan:
             batch = tensors_of([pairs[row] for row in rows])
@@ -94,28 +94,28 @@ def plain_loop(job: dict[str, Any]) -> dict[str, Any]:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-            if done := updates.tick(int((labels != IGNORED).sum())):
+            if done := updates.record(int((labels != IGNORED).sum())):
                 break
     return updates.result()
 
 
-class Watch(transformers.TrainerCallback):
-    """Ends the training when there are enough updates."""
+class StopAfterUpdates(transformers.TrainerCallback):
+    """Ends training when enough updates are measured."""
 
-    def __init__(self, updates: Updates) -> None:
+    def __init__(self, updates: UpdateTimer) -> None:
         self.updates = updates
         self.tokens: list[int] = []
 
     def on_step_end(self, *arguments: Any, **rest: Any) -> None:
-        # The trainer fetches no batch ahead with one step of accumulation, but if it did this would still be the first.
-        if self.updates.tick(self.tokens.pop(0)):
-            raise EnoughError
+        # Right even if the trainer fetched batches ahead: they are used in the order of collation.
+        if self.updates.record(self.tokens.pop(0)):
+            raise EnoughUpdatesError
 
 
 def seq2seq_trainer(job: dict[str, Any]) -> dict[str, Any]:
-    """Seq2SeqTrainer as its examples use it: grouped by length, and as many pairs as fill a batch on average."""
+    """Seq2SeqTrainer as in its examples: grouped by length, with as many pairs per batch as Saccade has on average."""
     pairs, plan = read_pairs(job), json.loads((Path(job["work"]) / "plan.json").read_text())
-    watch = Watch(Updates(job["warmup"], job["updates"]))
+    watch = StopAfterUpdates(UpdateTimer(job["warmup"], job["updates"]))
     examples = [{"input_ids": source, "labels": target} for source, target in pairs]
     random.Random(1).shuffle(examples)
 
@@ -145,34 +145,34 @@ def seq2seq_trainer(job: dict[str, Any]) -> dict[str, Any]:
     )
     try:
         trainer.train()
-    except EnoughError:
+    except EnoughUpdatesError:
         return watch.updates.result()
-    raise SystemExit("its training ended before ours did")
+    raise SystemExit("training ended early")
 
 
 def generate(job: dict[str, Any]) -> dict[str, Any]:
-    """Raw text to raw text with Saccade's weights, batches of like length; loading is not counted."""
+    """Translate with Saccade's weights in batches of similar length; loading is not counted."""
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(job["export"]).eval()
     document = json.loads(Path(job["tokenizer"]).read_text(encoding="utf-8"))
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(document["tokenizer"]))
     lines, pad, end = read_lines(job["source"]), model.config.pad_token_id, model.config.eos_token_id
     found = []
     for beam in job["beams"]:
-        translate(model, tokenizer, lines[:20], beam, 20, job["size"]["length"], pad, end)  # to warm up
+        translate(model, tokenizer, lines[:20], beam, 20, job["size"]["length"], pad, end)  # warmup
         for rows in job["batch_sizes"]:
             began = time.perf_counter()
             outputs = translate(model, tokenizer, lines, beam, rows, job["size"]["length"], pad, end)
             seconds = time.perf_counter() - began
             output = f"{job['output']}.beam{beam}.{rows}"
             write_lines(output, outputs)
-            found.append({"beam": beam, "seconds": seconds, "output": output, "setting": f"{rows} sentences a batch"})
+            found.append({"beam": beam, "seconds": seconds, "output": output, "setting": f"{rows} sentences per batch"})
     return {"decoded": found}
 
 
 def translate(
     model: Any, tokenizer: Any, lines: list[str], beam: int, rows: int, length: int | None, pad: int, end: int
 ) -> list[str]:
-    """All lines, the longest first."""
+    """Translate all lines, the longest first."""
     sources = [[*encoding.ids, end] for encoding in tokenizer.encode_batch(lines, add_special_tokens=False)]
     order = sorted(range(len(lines)), key=lambda index: -len(sources[index]))
     outputs = [""] * len(lines)

@@ -3,7 +3,7 @@
     saccade.load("runs/x").translate(["a sentence"])
     saccade.train("recipes/multi30k.yaml")
 
-`import saccade` alone is cheap: what needs torch is imported when it is first asked for.
+Importing `saccade` is fast: modules that need torch are imported on first use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunConfig", "SaccadeError", "Translator", "__version__", "load", "train"]
 
-HOMES = {
+MODULES = {
     "RunConfig": "saccade.training.config",
     "SaccadeError": "saccade.errors",
     "Translator": "saccade.inference.translator",
@@ -34,21 +34,19 @@ HOMES = {
 
 
 def train(config: RunConfig | Mapping[str, Any] | str | Path) -> RunResult:
-    """Train a model from a config, from the same as plain data, or from the path of a recipe."""
+    """Train a model from a config, from a mapping of settings, or from the path of a recipe."""
     from saccade.training.config import RunConfig, read_recipe, run_config
     from saccade.training.run import train
 
-    if isinstance(config, Mapping):
-        config = run_config(config, where="config")
-    elif not isinstance(config, RunConfig):
-        config = read_recipe(config)
-    return train(config)
+    if isinstance(config, RunConfig):  # may be built by hand, without the defaults of its model family
+        config = config.model_dump(exclude_unset=True)
+    return train(run_config(config, where="config") if isinstance(config, Mapping) else read_recipe(config))
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
+    if name not in MODULES:
         raise AttributeError(f"module 'saccade' has no attribute '{name}'")
-    return getattr(importlib.import_module(HOMES[name]), name)
+    return getattr(importlib.import_module(MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The C library's allocator, told to keep what it has."""
+"""Settings of glibc's memory allocator."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import platform
 TRIM_THRESHOLD, TOP_PAD, MMAP_MAX, ARENA_MAX = -1, -2, -4, -8  # glibc's malloc.h
 
 
-def keep_memory() -> bool:
-    """Let glibc reuse freed memory instead of giving every big tensor back to the kernel and faulting it in again.
+def keep_freed_memory() -> bool:
+    """Let glibc keep the memory of freed tensors instead of returning it to the kernel; False without glibc.
 
-    All threads share what is kept: a thread that had its own would have to be given it first, and keep it from the
-    others. What it is worth depends on the machine and the size of the tensors (docs/log.md). False without glibc.
+    Returned pages would fault again at the next allocation. All threads share one arena, so that memory freed by one
+    thread is available to the others. The gain depends on machine and tensor sizes (docs/log.md).
     """
     if platform.libc_ver()[0] != "glibc":
         return False

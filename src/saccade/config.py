@@ -1,4 +1,4 @@
-"""Typed configuration: to and from YAML, dotted overrides, unknown keys refused with the nearest valid one."""
+"""Typed configuration: YAML files, dotted overrides, errors that name the nearest valid key."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from saccade.errors import SaccadeError, UsageError, did_you_mean
 from saccade.strict_yaml import RecipeLoader
 from saccade.untrusted_files import check_plain, read_text, shown
 
-LARGEST = 2**18  # bytes of a YAML file, enough for some thousand paths; its parser takes some seconds for this many
+MAX_YAML_BYTES = 2**18  # enough for some thousand paths; the parser needs some seconds for this size
 
-LINE_ENDS = {"\x85", "\u2028", "\u2029"}  # that YAML has beside the line feed
+YAML_LINE_BREAKS = {"\x85", "\u2028", "\u2029"}  # besides the line feed
 
 
 class Config(BaseModel):
-    """The base of every part's settings: frozen, typed, and without room for a misspelt key.
+    """Base class of all config sections: frozen and typed; unknown keys are errors.
 
-    The docstring under a field is its help text. YAML and the command line write keys with hyphens or underscores.
+    The docstring under a field is its help text. YAML and the command line accept keys with hyphens or underscores.
     """
 
     model_config = ConfigDict(
@@ -36,19 +36,19 @@ class Config(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true where a number is asked for; it would be read as 1."""
-        asked = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and (asked in NUMBERS or set(typing.get_args(asked)) & NUMBERS):
-            raise ValueError("it is a number, not true or false")
+    def reject_bool_for_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Reject true and false for numbers; pydantic would read them as 1 and 0."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and (annotation in NUMBERS or set(typing.get_args(annotation)) & NUMBERS):
+            raise ValueError("must be a number, not true or false")
         return value
 
     @field_validator("*", mode="after")
     @classmethod
-    def numbers_have_an_end(cls, value: Any) -> Any:
-        """Refuse whole numbers that no machine computes with."""
+    def reject_huge_integers(cls, value: Any) -> Any:
+        """Reject integers that do not fit into 64 bits."""
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ValueError("it is too large")
+            raise ValueError("must fit into 64 bits")
         return value
 
 
@@ -57,15 +57,15 @@ C = TypeVar("C", bound=Config)
 
 
 def build(kind: type[C], values: Mapping[str, Any], *, where: str) -> C:
-    """A config from plain data; every fault becomes one error that names the key and the nearest valid one."""
+    """Build a config from plain data; an error names the key and the nearest valid one."""
     try:
         return kind.model_validate(underscored(values))
     except ValidationError as error:
-        raise explain(kind, error, where) from None
+        raise describe_errors(kind, error, where) from None
 
 
 def underscored(values: Any) -> Any:
-    """The same plain data with `learning-rate` written as `learning_rate`."""
+    """Return plain data with keys such as `learning-rate` written as `learning_rate`."""
     if isinstance(values, Mapping):
         return {str(key).replace("-", "_"): underscored(value) for key, value in values.items()}
     if isinstance(values, list | tuple):
@@ -73,30 +73,30 @@ def underscored(values: Any) -> Any:
     return values
 
 
-def explain(kind: type[BaseModel], error: ValidationError, where: str) -> SaccadeError:
-    """The first faults of a validation, in a person's words."""
+def describe_errors(kind: type[BaseModel], error: ValidationError, where: str) -> SaccadeError:
+    """Describe the first five validation errors in one SaccadeError."""
     lines: list[str] = []
     advice: str | None = None
-    for fault in error.errors()[:5]:
-        path = [str(part) for part in fault["loc"]]
+    for detail in error.errors()[:5]:
+        path = [str(part) for part in detail["loc"]]
         dotted = shown(hyphenated(".".join(path)))
-        if fault["type"] == "extra_forbidden":
+        if detail["type"] == "extra_forbidden":
             lines.append(f"unknown setting {dotted}")
             if advice is None:
                 advice = did_you_mean(path[-1].replace("_", "-"), siblings(kind, path))
-        elif fault["type"] == "missing":
+        elif detail["type"] == "missing":
             lines.append(f"setting {dotted} is missing")
         else:
-            message = fault["msg"].removeprefix("Value error, ")
-            if fault["type"] == "value_error" and isinstance(fault["input"], Mapping):  # they do not fit together
+            message = detail["msg"].removeprefix("Value error, ")
+            if detail["type"] == "value_error" and isinstance(detail["input"], Mapping):  # a conflict between settings
                 lines.append(f"{dotted}: {message}" if path else message)
             else:
-                lines.append(f"setting {dotted} cannot be {shown(fault['input'])}: {message}")
+                lines.append(f"setting {dotted} cannot be {shown(detail['input'])}: {message}")
     return SaccadeError("; ".join(lines), where=where, do=advice or "`saccade train --help` explains every setting")
 
 
 def siblings(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """The valid names beside the last part of a path."""
+    """Return the valid names for the last part of a path."""
     for part in path[:-1]:
         nested = kind.model_fields.get(part)
         inner = nested and config_type(nested.annotation)
@@ -107,7 +107,7 @@ def siblings(kind: type[BaseModel], path: list[str]) -> list[str]:
 
 
 def config_type(annotation: Any) -> type[Config] | None:
-    """The config class inside an annotation such as `DataConfig` or `DataConfig | None`."""
+    """Return the config class in an annotation such as `DataConfig` or `DataConfig | None`."""
     for candidate in (annotation, *typing.get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, Config):
             return candidate
@@ -115,48 +115,48 @@ def config_type(annotation: Any) -> type[Config] | None:
 
 
 def hyphenated(name: str) -> str:
-    """A key as people write it."""
+    """Return a key with hyphens, as on the command line."""
     return name.replace("_", "-")
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file of plain data; aliases, tags and doubled keys are refused."""
-    advice = "a recipe is a YAML mapping of model, data, training …"
+    """Read a mapping from a YAML file; aliases, tags and duplicate keys are errors."""
+    advice = "a recipe is a YAML mapping with the keys model, data, training …"
     try:
-        values = RecipeLoader(read_text(path, LARGEST)).get_single_data()
+        values = RecipeLoader(read_text(path, MAX_YAML_BYTES)).get_single_data()
         check_plain(values)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise SaccadeError(what, where=str(path), do="name an existing YAML recipe") from None
     except yaml.MarkedYAMLError as error:
         where = f"{path}, line {error.problem_mark.line + 1}" if error.problem_mark else str(path)
-        raise SaccadeError(f"is not YAML: {error.problem}", where=where, do=advice) from None
+        raise SaccadeError(f"invalid YAML: {error.problem}", where=where, do=advice) from None
     except yaml.reader.ReaderError as error:
-        what = f"holds the character U+{error.character:04X}, which no YAML file may hold"
+        what = f"contains the character U+{error.character:04X}, which is invalid in YAML"
         raise SaccadeError(what, where=str(path), do=advice) from None
     except (ValueError, RecursionError) as error:
         what = str(error) if isinstance(error, ValueError) else "is nested too deep"
         raise SaccadeError(what, where=str(path), do=advice) from None
     if not isinstance(values, dict):
-        raise SaccadeError("holds no settings", where=str(path), do=advice)
+        raise SaccadeError("contains no settings", where=str(path), do=advice)
     return underscored(values)  # type: ignore[no-any-return]
 
 
 def write_yaml(config: Config, path: str | Path) -> None:
-    """Write every resolved setting; reading the file gives an equal config."""
+    """Write all settings to a YAML file; reading it gives an equal config."""
     values = config.model_dump(mode="json")
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-    if LINE_ENDS & set(text):  # the library leaves them bare, and reads them as spaces
+    if YAML_LINE_BREAKS & set(text):  # the library does not escape them, but reads them as spaces
         text = yaml.safe_dump(values, sort_keys=False)
-    if len(text.encode("utf-8")) > LARGEST:
-        raise SaccadeError("the settings are too long to be read again", where=str(path), do="name fewer files")
+    if len(text.encode("utf-8")) > MAX_YAML_BYTES:
+        raise SaccadeError("the config is too large", where=str(path), do="name fewer files")
     Path(path).write_text(text, encoding="utf-8")
 
 
 def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
-    """`--training.learning-rate 7e-4 --model.norm=pre` as a nested mapping of strings.
+    """Parse `--training.learning-rate 7e-4 --model.norm=pre` into a nested mapping of strings.
 
-    A bare `--data.joint` means true. Values stay strings: the typed config converts them, or says why it cannot.
+    `--data.joint` without a value means true. Values stay strings; the typed config converts them.
     """
     nested: dict[str, Any] = {}
     pending = list(arguments)
@@ -172,7 +172,7 @@ def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
 
 
 def insert(nested: dict[str, Any], dotted: str, value: Any) -> None:
-    """Put one dotted key into a nested mapping."""
+    """Insert the value of a dotted key into a nested mapping."""
     parts = dotted.replace("-", "_").split(".")
     for part in parts[:-1]:
         inner = nested.setdefault(part, {})
@@ -183,7 +183,7 @@ def insert(nested: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` on top, group by group."""
+    """Merge nested mappings; `changes` take precedence."""
     result = dict(base)
     for key, value in changes.items():
         old = result.get(key)
@@ -192,7 +192,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def describe(kind: type[Config], prefix: str = "") -> list[tuple[str, str, str]]:
-    """(dotted option, default, help) of every setting: what `--help` prints."""
+    """Return (dotted option, default, help text) of every setting, as `--help` prints them."""
     rows: list[tuple[str, str, str]] = []
     for name, info in kind.model_fields.items():
         inner = config_type(info.annotation)

@@ -1,21 +1,21 @@
-"""Errors that a person can act on: what happened, where, and what to do."""
+"""Errors for users: what happened, where, and what to do."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-MOST_NAMES = 60  # valid ones that a message lists
-LONGEST_NAME = 80  # characters of one that it shows
+MAX_NAMES = 60  # valid names listed in a message
+MAX_NAME_LENGTH = 80  # characters of a name shown in a message
 
 
 class SaccadeError(Exception):
-    """A fault in what the user gave: input files, settings, a model folder. The command exits with 1."""
+    """An error in the user's input: files, settings, a model folder. The command exits with code 1."""
 
     exit_code = 1
 
     def __init__(self, what: str, *, where: str | None = None, do: str | None = None) -> None:
-        # Both may quote a file that anybody wrote: they stay in one line.
+        # Both may quote an untrusted file: control characters are escaped.
         self.what = printable(what)
         self.where = None if where is None else printable(where)
         self.do = do
@@ -27,18 +27,18 @@ class SaccadeError(Exception):
 
     @property
     def one_line(self) -> str:
-        """The same in one line."""
+        """The message in one line."""
         return "; ".join(line.strip() for line in str(self).splitlines())
 
 
 class UsageError(SaccadeError):
-    """A command that cannot be understood: an unknown option, a missing one. The command exits with 2."""
+    """An invalid command line: an unknown or missing option. The command exits with code 2."""
 
     exit_code = 2
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, in Python or in torch, which has no class of its own for it on the CPU."""
+    """Return whether an error means out of memory; torch has no exception class for it on the CPU."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -47,7 +47,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """A text that cannot command the terminal, but for the characters to keep: it may come from a hostile file."""
+    """Escape control characters, except those in `keep`: the text may come from an untrusted file."""
     if text.isprintable():
         return text
     return "".join(
@@ -57,15 +57,15 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name that looks most like `name`, if one looks alike at all."""
-    matches = difflib.get_close_matches(name[:LONGEST_NAME], list(valid), n=1, cutoff=0.5)
+    """Return the valid name most similar to `name`, or None if none is similar."""
+    matches = difflib.get_close_matches(name[:MAX_NAME_LENGTH], list(valid), n=1, cutoff=0.5)
     return matches[0] if matches else None
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """What to do about an unknown name: the nearest valid one first, then all of them."""
+    """Return advice about an unknown name: the nearest valid name, then the list of all valid names."""
     valid = sorted(valid)
-    shown = [printable(option[:LONGEST_NAME]) for option in valid[:MOST_NAMES]]  # a file may have many, and odd ones
+    shown = [printable(option[:MAX_NAME_LENGTH]) for option in valid[:MAX_NAMES]]  # names may come from untrusted files
     guess = nearest(name, shown)
-    listing = "valid: " + ", ".join(shown) + (f" and {len(valid) - MOST_NAMES:,} more" * (len(valid) > MOST_NAMES))
+    listing = "valid: " + ", ".join(shown) + (f" and {len(valid) - MAX_NAMES:,} more" * (len(valid) > MAX_NAMES))
     return f"did you mean '{guess}'? ({listing})" if guess else listing

@@ -1,15 +1,15 @@
-"""Locks on files: the system takes them back from a process that dies."""
+"""File locks, which the system releases when a process dies."""
 
 from __future__ import annotations
 
 try:
     import fcntl
-except ImportError:  # Windows: whoever works on one thing in two processes there is on his own
+except ImportError:  # Windows: no locking
     fcntl = None  # type: ignore[assignment]
 
 
 def lock_file(handle: int, *, wait: bool) -> bool:
-    """Lock an open file until it is closed; false if another process has it. Some file systems cannot: nobody waits."""
+    """Lock an open file until it is closed; False if another process holds the lock. True if locks are unsupported."""
     if fcntl is None:
         return True
     try:

@@ -1,10 +1,10 @@
-"""Folders that are whole or absent: written beside their place, flushed, sealed with a manifest, renamed into place.
+"""Atomic folders: written to a staging folder, hashed into a manifest, flushed to disk, renamed into place.
 
-Killed at any moment, a writer leaves the old folder or the new one, never a torn one. What it may leave besides are
-hidden folders with these names, which `recover` puts right:
+A writer killed at any moment leaves the old folder or the new one, never an incomplete one. It may also leave hidden
+folders with these names, which `recover` cleans up:
 
-    .NAME.partial     a folder that was being written: nobody needs it
-    .NAME.previous    the old folder, moved aside for the new one: it comes back if the new one did not arrive
+    .NAME.partial     the staging folder: removed
+    .NAME.previous    the old folder, renamed before the new one takes its name: restored if the new one is missing
 """
 
 from __future__ import annotations
@@ -24,80 +24,80 @@ from saccade.errors import SaccadeError
 from saccade.untrusted_files import check_plain, parse_json, read_text, shown
 
 MANIFEST = "manifest.json"
-LARGEST = 2**20  # bytes of a file of plain data
-PASSING = {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EACCES}
-PIECE = 8 * 2**20  # bytes that are hashed at a time
-AT_ONCE = 2  # files that are; a manifest may list thousands
+MAX_JSON_BYTES = 2**20
+TRANSIENT_ERRORS = {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EACCES}
+HASH_CHUNK = 8 * 2**20  # bytes
+HASH_THREADS = 2  # a manifest may list thousands of files
 
 
 @contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill; at the end it gets its manifest, is flushed to disk and takes the place of an older one."""
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill; on exit it gets a manifest, is flushed to disk and replaces `path` atomically."""
     path = Path(path)
-    with folder_beside(path) as place:
-        yield place
-        seal(place)
-        replace_folder(place, path)
+    with staging_folder(path) as staging:
+        yield staging
+        seal(staging)
+        replace_folder(staging, path)
 
 
 @contextlib.contextmanager
-def folder_beside(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path`, to be filled and renamed to it; gone at the end if it was not."""
-    place = partial(path)
+def staging_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty sibling folder that the caller fills and renames to `path`; removed on exit if it still exists."""
+    staging = partial_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         recover(path)
-        place.mkdir()
+        staging.mkdir()
         try:
-            yield place
+            yield staging
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise SaccadeError(
             f"cannot be written: {error.strerror or error}",
             where=str(path),
-            do="free some space, or choose another place",
+            do="free some space, or choose another path",
         ) from error
 
 
-def seal(place: Path) -> None:
-    """Write the manifest of a filled folder and make all of it durable."""
-    files = {file.name: describe_file(file) for file in sorted(place.iterdir())}
-    write_json(place / MANIFEST, {"files": files})
-    for file in place.iterdir():
-        flush(file)
-    flush(place)
+def seal(folder: Path) -> None:
+    """Write the manifest of a filled folder and flush the folder to disk."""
+    files = {file.name: describe_file(file) for file in sorted(folder.iterdir())}
+    write_json(folder / MANIFEST, {"files": files})
+    for file in folder.iterdir():
+        fsync(file)
+    fsync(folder)
 
 
 def replace_folder(new: Path, path: Path) -> None:
-    """Rename `new` to `path`; what stood there is removed afterwards."""
+    """Rename `new` to `path` and remove the old folder."""
     if path.exists():
-        path.rename(previous(path))
+        path.rename(previous_path(path))
     new.rename(path)
-    flush(path.parent)
-    shutil.rmtree(previous(path), ignore_errors=True)
+    fsync(path.parent)
+    shutil.rmtree(previous_path(path), ignore_errors=True)
 
 
 def recover(path: Path) -> None:
-    """Put right what a killed writer of this folder left behind; only one process may write it."""
-    if previous(path).exists() and not path.exists():
-        previous(path).rename(path)
-    shutil.rmtree(previous(path), ignore_errors=True)
-    shutil.rmtree(partial(path), ignore_errors=True)
+    """Clean up after a killed writer of this folder; no other process may be writing it."""
+    if previous_path(path).exists() and not path.exists():
+        previous_path(path).rename(path)
+    shutil.rmtree(previous_path(path), ignore_errors=True)
+    shutil.rmtree(partial_path(path), ignore_errors=True)
 
 
-def partial(path: Path) -> Path:
-    """Where a folder is written."""
+def partial_path(path: Path) -> Path:
+    """Return the staging path of a file or folder."""
     return path.with_name(f".{path.name}.partial")
 
 
-def previous(path: Path) -> Path:
-    """Where the old folder waits while the new one takes its place."""
+def previous_path(path: Path) -> Path:
+    """Return the path of the old folder while the new one takes its name."""
     return path.with_name(f".{path.name}.previous")
 
 
-def flush(path: Path) -> None:
-    """Make a file or a folder's entries durable."""
+def fsync(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -106,53 +106,53 @@ def flush(path: Path) -> None:
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """Size and SHA-256 of a file."""
+    """Return size and SHA-256 of a file."""
     digest, size = hashlib.sha256(), 0
-    # Large pieces: between two of them a thread that hashes has to wait for the interpreter, beside training for long.
-    piece = memoryview(bytearray(min(PIECE, path.stat().st_size + 1)))
+    # Large chunks: the hashing thread must take the GIL between two of them, which is slow during training.
+    chunk = memoryview(bytearray(min(HASH_CHUNK, path.stat().st_size + 1)))
     with path.open("rb", buffering=0) as file:
-        while count := file.readinto(piece):
-            digest.update(piece[:count])
+        while count := file.readinto(chunk):
+            digest.update(chunk[:count])
             size += count
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def verify(path: Path, *needed: str) -> frozenset[str]:
-    """Check every file of a folder against its manifest and return their names; the first damaged one is named.
+    """Check every file of a folder against its manifest and return their names; an error names the first damaged one.
 
-    The `needed` ones must be among them: a file that the manifest does not list could be anybody's.
+    The manifest must list the `needed` files.
     """
-    with verifying(path, *needed) as names:
+    with verify_while_reading(path, *needed) as names:
         return names
 
 
 @contextlib.contextmanager
-def verifying(path: Path, *needed: str) -> Iterator[frozenset[str]]:
-    """Like `verify`, but large files are hashed while the block reads them; at its end all of them have been.
+def verify_while_reading(path: Path, *needed: str) -> Iterator[frozenset[str]]:
+    """Like `verify`, but hash large files while the block reads them; on exit all files are verified.
 
-    The block may look at a large file only in ways that a damaged one cannot harm, and what it makes of it counts only
-    if the block is left without an error. A damaged file is named rather than what the block stumbled over in it.
+    The block must read large files in a way that is safe for damaged ones, and its result is valid only if the block
+    exits without an error. An error about a damaged file replaces the error that it caused in the block.
     """
     manifest = read_json(path / MANIFEST)
     listed = manifest.get("files")
     if not isinstance(listed, dict) or not listed or len(manifest) > 1:
-        raise damaged(path / MANIFEST, "is no list of files")
-    if read_plain(path / MANIFEST) != json_text(manifest):
-        raise damaged(path / MANIFEST, "is not as it was written")
+        raise damaged(path / MANIFEST, "not a list of files")
+    if read_small_text(path / MANIFEST) != json_text(manifest):
+        raise damaged(path / MANIFEST, "was modified after it was written")
     for name in (*listed, *needed):
         if not is_file_name(name):
-            raise damaged(path / MANIFEST, f"lists {shown(name)}, which is no name of a file in the folder")
+            raise damaged(path / MANIFEST, f"lists {shown(name)}, which is not a file name")
         if name not in listed:
             raise damaged(path / name, "is not in the manifest")
         if not (path / name).is_file():
             raise damaged(path / name, "is missing")
     for name, expected in listed.items():
         if not isinstance(expected, dict) or expected.get("bytes") != (path / name).stat().st_size:
-            raise damaged(path / name, "is not what was written: its size differs")
-    large = {name for name, expected in listed.items() if expected["bytes"] > PIECE}
+            raise damaged(path / name, "size differs from the manifest")
+    large = {name for name, expected in listed.items() if expected["bytes"] > HASH_CHUNK}
     for name in sorted(listed.keys() - large):
         check_digest(path / name, listed[name])
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
+    with ThreadPoolExecutor(HASH_THREADS, thread_name_prefix="verify") as pool:
         checks = [pool.submit(check_digest, path / name, listed[name]) for name in sorted(large)]
         try:
             yield frozenset(listed)
@@ -162,61 +162,61 @@ def verifying(path: Path, *needed: str) -> Iterator[frozenset[str]]:
 
 
 def check_digest(path: Path, expected: Any) -> None:
-    """Refuse a file that is not what its manifest says."""
+    """Raise an error if size or SHA-256 of a file differ from its manifest entry."""
     if describe_file(path) != expected:
-        raise damaged(path, "is not what was written: its SHA-256 differs")
+        raise damaged(path, "SHA-256 differs from the manifest")
 
 
 def is_file_name(name: str) -> bool:
-    """Whether this names a file right in the folder, on every system."""
+    """Return whether a name is a plain file name, without a path, on every system."""
     return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0", ":"}
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a small text file so that it is the old one or the new one, never a torn one."""
-    place = partial(path)
+    """Replace a small text file atomically."""
+    staging = partial_path(path)
     try:
-        place.write_text(text, encoding="utf-8")
-        flush(place)
-        place.replace(path)
+        staging.write_text(text, encoding="utf-8")
+        fsync(staging)
+        staging.replace(path)
     finally:
-        place.unlink(missing_ok=True)
+        staging.unlink(missing_ok=True)
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Write plain data for people and machines."""
+    """Write indented JSON."""
     path.write_text(json_text(values), encoding="utf-8", newline="\n")
 
 
 def json_text(values: Any) -> str:
-    """Plain data as it stands in a file."""
+    """Format values as `write_json` writes them."""
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file, which anybody may have written."""
+    """Read the object in an untrusted JSON file."""
     try:
-        values = parse_json(read_plain(path))
+        values = parse_json(read_small_text(path))
         check_plain(values)
     except (ValueError, RecursionError) as error:
         what = str(error) if isinstance(error, ValueError) else "nested too deep"
-        raise damaged(path, f"is not plain JSON ({what})") from None
+        raise damaged(path, f"invalid JSON ({what})") from None
     if not isinstance(values, dict):
-        raise damaged(path, "is no JSON object")
+        raise damaged(path, "not a JSON object")
     return values
 
 
-def read_plain(path: Path) -> str:
-    """Read a small text file, which anybody may have written."""
+def read_small_text(path: Path) -> str:
+    """Read a small untrusted text file."""
     try:
-        return read_text(path, LARGEST)
+        return read_text(path, MAX_JSON_BYTES)
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in PASSING:
-            raise  # this says nothing about the file
+        if isinstance(error, OSError) and error.errno in TRANSIENT_ERRORS:
+            raise  # does not mean that the file is damaged
         what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise damaged(path, what) from None
 
 
 def damaged(path: Path, why: str) -> SaccadeError:
-    """The error for a file that cannot be trusted."""
-    return SaccadeError(why, where=str(path), do="the folder is damaged or foreign: copy it again, or use another")
+    """Return the error for a damaged or invalid file."""
+    return SaccadeError(why, where=str(path), do="the folder is damaged or invalid: copy it again, or use another")

@@ -1,7 +1,7 @@
-"""Work that falls into independent batches, done side by side: a few cores for each, instead of all of them for one.
+"""Run independent batches in parallel threads, each with a share of the CPU cores.
 
-Two cores that share every small product wait for each other after each; two that have a batch each do not. Whatever of
-a step does not run in parallel, Python above all, then overlaps with the other batch's products.
+Two cores that split every small matrix product synchronize after each one; two cores with one batch each do not. The
+parts of a step that do not run in parallel, above all Python, then overlap with the products of the other batch.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ import torch
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-LEAST = 1024  # tokens of a batch: fewer are not worth cores of their own
-ONE_AT_A_TIME = RLock()  # the number of threads that torch computes with belongs to the whole process
+MIN_TOKENS = 1024  # per worker: a smaller batch does not gain from its own cores
+THREAD_COUNT_LOCK = RLock()  # torch's number of threads is a setting of the whole process
 
 
-def workers_for(batch_tokens: int, device: torch.device) -> int:
-    """How many batches to work on at once, if together they may hold so many tokens."""
-    if device.type != "cpu" or torch.is_autocast_enabled("cpu"):  # other threads would not know of it
+def worker_count(batch_tokens: int, device: torch.device) -> int:
+    """Return how many batches to process at once, if they hold at most `batch_tokens` tokens together."""
+    if device.type != "cpu" or torch.is_autocast_enabled("cpu"):  # autocast is thread-local: workers would not see it
         return 1
-    return max(1, min(torch.get_num_threads(), batch_tokens // LEAST))
+    return max(1, min(torch.get_num_threads(), batch_tokens // MIN_TOKENS))
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
-    """`work(item)` for each, in order; `work` must not depend on what the others do, nor write to anything shared."""
-    found = dict(as_they_end(work, items, workers))
-    return [found[place] for place in range(len(items))]
+def parallel_map(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
+    """Return `work(item)` for each item, in order; `work` must be thread-safe."""
+    results = dict(parallel_map_unordered(work, items, workers))
+    return [results[index] for index in range(len(items))]
 
 
-def as_they_end(
+def parallel_map_unordered(
     work: Callable[[Item], Result], items: Sequence[Item], workers: int
 ) -> Generator[tuple[int, Result], None, None]:
-    """The same as the items end, each with its place: the caller can go on with one while others are worked on.
+    """Yield (index, result) as items finish, so that the caller can use one result while others are computed.
 
-    A fault is raised when the caller asks for the next one; those that have begun are finished first, and no other is
-    begun then. So it is with Ctrl-C, and if the caller wants no more. Callers in several threads take turns: whoever
-    begins must go on to the end, or close it, in the same thread and before it begins another.
+    An exception is raised at the caller's next request; items in progress finish first, and no new one starts. The same
+    holds for Ctrl-C and for a caller that closes the generator. Callers in several threads take turns: a caller must
+    exhaust or close the generator in the thread that started it, before it starts another.
     """
     workers = min(workers, len(items))
     if workers < 2:
-        yield from ((place, work(item)) for place, item in enumerate(items))
+        yield from ((index, work(item)) for index, item in enumerate(items))
         return
-    with ONE_AT_A_TIME:
+    with THREAD_COUNT_LOCK:
         threads = torch.get_num_threads()
-        each = max(1, threads // workers)
-        torch.set_num_threads(each)  # MKL has one number for the process, OpenMP one for each thread
+        threads_per_worker = max(1, threads // workers)
+        torch.set_num_threads(threads_per_worker)  # MKL has one number per process, OpenMP one per thread
         try:
-            with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(each,)) as pool:
-                places = {pool.submit(work, item): place for place, item in enumerate(items)}
+            with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads_per_worker,)) as pool:
+                indices = {pool.submit(work, item): index for index, item in enumerate(items)}
                 try:
-                    for future in as_completed(tuple(places)):
-                        yield places.pop(future), future.result()
+                    for future in as_completed(tuple(indices)):
+                        yield indices.pop(future), future.result()
                 finally:
-                    pool.shutdown(wait=False, cancel_futures=True)  # leaving the block waits for those that run
+                    pool.shutdown(wait=False, cancel_futures=True)  # leaving the block waits for running items
         finally:
             torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""The ids that mean something to every part: tokenizers write them, models and searches read them."""
+"""Ids of the special tokens, shared by tokenizers, models and search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Symbols:
-    """The ids that a search must know."""
+    """Ids of padding, begin-of-sequence, end-of-sequence and unknown tokens."""
 
     pad: int = 0
     begin: int = 1

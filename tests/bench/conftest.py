@@ -1,4 +1,4 @@
-"""The benchmarks are scripts of the checkout, not part of the package: the tests reach them from its root."""
+"""Makes bench/ importable: it is part of the repository, not of the package."""
 
 from __future__ import annotations
 

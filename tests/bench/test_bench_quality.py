@@ -1,4 +1,4 @@
-"""Recipes one from the other, as the benchmark of quality runs them."""
+"""Sequences of recipes in the time-to-quality benchmark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands; a run has made all its updates when it was resumed once."""
+    """Records the commands; a fake run is finished after it was resumed once."""
     seen: list[list[str]] = []
 
     def call(command: list[str], _: str) -> None:
@@ -43,13 +43,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return seen
 
 
-def recipe(place: Path, target: str) -> Path:
-    place.write_text(f"data:\n  target: {target}\n")
-    return place
+def recipe(path: Path, target: str) -> Path:
+    path.write_text(f"data:\n  target: {target}\n")
+    return path
 
 
-def test_a_recipe_with_two_targets_learns_from_translations(origin, calls, tmp_path, monkeypatch):
-    monkeypatch.setattr(quality.Stopwatch, "minutes", lambda _: 4.9)  # of every preparation and of every stretch
+def test_recipe_with_two_targets_trains_on_translations(origin, calls, tmp_path, monkeypatch):
+    monkeypatch.setattr(quality.Stopwatch, "minutes", lambda _: 4.9)  # for every reading of the stopwatch
     recipes = [recipe(tmp_path / "first.yaml", "a.de"), recipe(tmp_path / "second.yaml", "[a.de, b.de]")]
     points = list(quality.saccade_points(origin, recipes, [10.0, 20.0, 40.0]))
     assert [point.bleu for point in points] == pytest.approx([100.0] * 3)
@@ -66,4 +66,4 @@ def test_a_recipe_with_two_targets_learns_from_translations(origin, calls, tmp_p
     assert targets == [str(work / "train.target"), str(work / "train.translated")]
     assert (work / "train.translated").read_text() == (work / "train.target").read_text()
     minutes = [float(words[-1]) for words in calls if words[0] == "train"]
-    assert minutes == pytest.approx([4.7, 9.6, 15.1, 20.4])  # of each run so far, from its own beginning
+    assert minutes == pytest.approx([4.7, 9.6, 15.1, 20.4])  # cumulative training time of each run

@@ -1,4 +1,4 @@
-"""The benchmarks that train, each for an update or two of tiny data, as they are called."""
+"""Benchmarks that train, run as commands with tiny data and one or two updates."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 from dataclasses import asdict
 
+from bench.paths import ROOT
 from bench.peers.job import find_result
-from bench.places import ROOT
 from bench.sizes import SIZES
 
 
@@ -17,7 +17,7 @@ def run(module, *arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def test_our_own_job_of_training(tmp_path):
+def test_training_job_of_saccade(tmp_path):
     for side in ("source", "target"):
         (tmp_path / f"train.{side}.ids").write_text("".join(f"{4 + line} {5 + line} 3\n" for line in range(40)))
     job = {"task": "training", "size": asdict(SIZES["tiny"]), "work": str(tmp_path), "batch_tokens": 30}
@@ -28,7 +28,7 @@ def test_our_own_job_of_training(tmp_path):
     assert found["flops_per_token"] > 6 * 2 * SIZES["tiny"].width * SIZES["tiny"].pieces
 
 
-def test_a_cell_of_long_input():
+def test_long_input():
     settings = ["--batch-tokens=128", "--steps=1", "--written=3", "--radius=4"]
     for kind in ("full", "restricted"):
         found = json.loads(run("bench.long_input", *settings, f"--cell={kind}:64"))

@@ -1,4 +1,4 @@
-"""How the tests call the command."""
+"""Types and options for tests of the command line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ TINY = (
 )
 
 
-class Answer(NamedTuple):
+class CommandResult(NamedTuple):
+    """Exit code, standard output and standard error of a command."""
+
     code: int
     out: str
     err: str
 
 
-Saccade = Callable[..., Answer]
-"""Calls the command in this process: `saccade("translate", run, stdin="…")`."""
+Saccade = Callable[..., CommandResult]
+"""Runs a command in this process: `saccade("translate", run, stdin="…")`."""

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import TINY, Answer, Saccade
+import torch
+from command_line import TINY, CommandResult, Saccade
 
 from saccade.cli.demo import write_numbers
 from saccade.cli.main import main
@@ -13,23 +15,32 @@ from saccade.data.number_words import number_pairs
 
 
 @pytest.fixture
-def saccade(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Saccade:
-    """The command in this process: `saccade("translate", run, stdin="…")`."""
+def one_thread() -> Iterator[None]:
+    """Use one torch thread: a second one does not speed up models of this size."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
-    def call(*arguments: object, stdin: str | bytes = b"") -> Answer:
+
+@pytest.fixture
+def saccade(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Saccade:
+    """Run a command in this process: `saccade("translate", run, stdin="…")`."""
+
+    def call(*arguments: object, stdin: str | bytes = b"") -> CommandResult:
         raw = stdin.encode() if isinstance(stdin, str) else stdin
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
         capsys.readouterr()
         code = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
-        return Answer(code, captured.out, captured.err)
+        return CommandResult(code, captured.out, captured.err)
 
     return call
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """train, valid and test files of number words."""
+    """A folder with train, valid and test files of number words."""
     path = tmp_path_factory.mktemp("numbers")
     write_numbers(path, number_pairs(train=300, valid=10, test=8, below=1000, seed=1))
     return path
@@ -37,7 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of a few steps, made by the command itself."""
+    """A run of 12 steps, trained by `saccade train`."""
     path = tmp_path_factory.mktemp("runs") / "tiny"
     arguments = ["train", "--output", path, "--training.max-steps", 12, "--training.checkpoint-every", 4, *TINY]
     for option, name in (("--source", "train.en"), ("--target", "train.de")):

@@ -10,12 +10,12 @@ SENTENCE = "three hundred and twenty-one"
 PNG = b"\x89PNG\r\n"
 
 
-def test_drawn_in_the_terminal_without_colour_in_a_pipe(run: Path, saccade: Saccade) -> None:
-    answer = saccade("attention", run, SENTENCE, "--target", "dreihundert")
-    assert (answer.code, answer.err) == (0, "")
-    assert answer.out.startswith(f"{SENTENCE}\n→ dreihundert\n")
-    assert "█" in answer.out
-    assert "\x1b[" not in answer.out
+def test_attention_map_without_colour_in_a_pipe(run: Path, saccade: Saccade) -> None:
+    result = saccade("attention", run, SENTENCE, "--target", "dreihundert")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(f"{SENTENCE}\n→ dreihundert\n")
+    assert "█" in result.out
+    assert "\x1b[" not in result.out
 
 
 @pytest.mark.parametrize(("no_color", "colored"), [("", True), ("1", False)])
@@ -23,11 +23,11 @@ def test_colour_on_a_terminal(
     no_color: str, colored: bool, run: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
-    monkeypatch.setattr("saccade.cli.alignment.sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("saccade.cli.output.alignment.sys.stdout.isatty", lambda: True)
     assert ("\x1b[" in saccade("attention", run, SENTENCE, "--target", "drei").out) is colored
 
 
-def test_pictures(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+def test_heat_maps_as_png(run: Path, tmp_path: Path, saccade: Saccade) -> None:
     one, heads = tmp_path / "one.png", tmp_path / "heads.png"
     options = ["--target", "dreihundert"]
     assert saccade("attention", run, SENTENCE, "--png", one, *options) == (0, "", "")
@@ -46,7 +46,7 @@ def test_json(run: Path, tmp_path: Path, saccade: Saccade) -> None:
     assert json.loads((tmp_path / "a.json").read_text()) == values
 
 
-def test_an_empty_sentence_is_refused(run: Path, saccade: Saccade) -> None:
-    answer = saccade("attention", run, " ")
-    assert answer.code == 1
-    assert "give a sentence" in answer.err
+def test_empty_sentence_is_an_error(run: Path, saccade: Saccade) -> None:
+    result = saccade("attention", run, " ")
+    assert result.code == 1
+    assert "sentence" in result.err

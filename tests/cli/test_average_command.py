@@ -14,10 +14,10 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def test_the_last_checkpoints_of_a_run(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+def test_average_of_the_last_checkpoints(run: Path, tmp_path: Path, saccade: Saccade) -> None:
     output = tmp_path / "average"
-    answer = saccade("average", run, "--last", 2, "--output", output)
-    assert (answer.code, answer.out) == (0, f"average of 2: {output}\n")
+    result = saccade("average", run, "--last", 2, "--output", output)
+    assert (result.code, result.out) == (0, f"average of 2: {output}\n")
     steps = sorted((run / "checkpoints").iterdir(), key=lambda path: int(path.name.removeprefix("step-")))[-2:]
     first, second = weights(steps[0]), weights(steps[1])
     for name, tensor in weights(output).items():
@@ -26,20 +26,20 @@ def test_the_last_checkpoints_of_a_run(run: Path, tmp_path: Path, saccade: Sacca
     assert "average of 2" in (output / "README.md").read_text()
 
 
-def test_folders_and_checkpoints(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+def test_average_of_checkpoints_and_of_models(run: Path, tmp_path: Path, saccade: Saccade) -> None:
     by_name = [run / "checkpoints" / "step-8", run / "checkpoints" / "step-12"]
     assert saccade("average", *by_name, "--output", tmp_path / "checkpoints").code == 0
     assert saccade("average", run, run / "model-last", run / "model-best", "--output", tmp_path / "same").code == 0
     torch.testing.assert_close(weights(tmp_path / "same"), weights(run / "model-best"), rtol=0.1, atol=0.1)
 
 
-def test_nothing_is_overwritten(run: Path, saccade: Saccade) -> None:
-    answer = saccade("average", run, "--last", 2, "--output", run / "model-best")
-    assert answer.code == 1
-    assert "already exists" in answer.err
+def test_existing_output_is_not_overwritten(run: Path, saccade: Saccade) -> None:
+    result = saccade("average", run, "--last", 2, "--output", run / "model-best")
+    assert result.code == 1
+    assert "already exists" in result.err
 
 
-def test_another_vocabulary_is_refused(
+def test_different_vocabularies_are_an_error(
     run: Path, data: Path, tmp_path: Path, saccade: Saccade, capsys: pytest.CaptureFixture[str]
 ) -> None:
     swapped = ["--source", data / "train.de", "--target", data / "train.en", "--data.vocabulary", 80]
@@ -55,6 +55,6 @@ def test_another_vocabulary_is_refused(
         1,
     ]
     assert main([str(argument) for argument in arguments]) == 0
-    answer = saccade("average", run, tmp_path / "x", "--output", tmp_path / "average")
-    assert answer.code == 1
-    assert "has another vocabulary than" in answer.err
+    result = saccade("average", run, tmp_path / "x", "--output", tmp_path / "average")
+    assert result.code == 1
+    assert "vocabulary than" in result.err

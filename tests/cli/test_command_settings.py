@@ -4,26 +4,26 @@ from typing import Any
 
 import pytest
 
-from saccade.cli.command import complete_json, separate
-from saccade.cli.settings import apply_settings, split_lists
+from saccade.cli.options.command import complete_json, split_dotted
+from saccade.cli.options.settings import apply_settings, split_lists
 from saccade.errors import SaccadeError, UsageError
 from saccade.training.config import RunConfig
 
 
 def test_dotted_settings_may_stand_anywhere() -> None:
     arguments = ["--training.seed", "3", "recipe.yaml", "--data.joint", "--output", "a.b", "--model.norm=pre"]
-    assert separate(arguments) == (
+    assert split_dotted(arguments) == (
         ["recipe.yaml", "--output", "a.b"],
         ["--training.seed", "3", "--data.joint", "--model.norm=pre"],
     )
 
 
-def test_text_is_no_setting() -> None:
+def test_text_with_a_dot_is_not_a_setting() -> None:
     arguments = ["--target=3.5", "--well. yes", "--", "--decoding.beam", "3"]
-    assert separate(arguments) == (arguments, [])
+    assert split_dotted(arguments) == (arguments, [])
 
 
-def test_json_takes_a_file_only_if_it_is_called_one() -> None:
+def test_json_takes_a_file_only_if_its_name_ends_in_json() -> None:
     assert complete_json(["runs/x", "--json"]) == ["runs/x", "--json", "-"]
     assert complete_json(["--json", "runs/x"]) == ["--json", "-", "runs/x"]
     assert complete_json(["--json", "a.json", "runs/x"]) == ["--json", "a.json", "runs/x"]
@@ -40,16 +40,16 @@ def test_lists_are_split_at_commas() -> None:
     }
 
 
-def test_only_what_the_settings_break_is_faulty_usage() -> None:
-    def sound(settings: Any) -> None:
+def test_errors_caused_by_settings_are_usage_errors() -> None:
+    def fails_with_settings(settings: Any) -> None:
         if settings:
             raise SaccadeError("broken by the settings")
 
-    def broken(_: Any) -> None:
+    def fails_always(_: Any) -> None:
         raise SaccadeError("broken before")
 
     with pytest.raises(UsageError, match="broken by the settings"):
-        apply_settings(sound, {"a": 1})
+        apply_settings(fails_with_settings, {"a": 1})
     with pytest.raises(SaccadeError, match="broken before") as caught:
-        apply_settings(broken, {"a": 1})
+        apply_settings(fails_always, {"a": 1})
     assert caught.value.exit_code == 1

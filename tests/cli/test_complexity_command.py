@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from command_line import Answer, Saccade
+from command_line import CommandResult, Saccade
 
 from saccade.cli.main import main
 from saccade.studies.complexity.measurement import Measurement, Timing, left_out
@@ -21,16 +21,16 @@ TINY = ("--lengths", "64,128", "--widths", "8,16", "--seconds", "0.001", "--path
 FILES = ("cost.json", "cost.csv", "cost.png")
 
 
-def invented(plan: Plan) -> Iterator[Measurement]:
-    """Time that grows as n, and no memory."""
+def fake_measurements(plan: Plan) -> Iterator[Measurement]:
+    """Fake measurements: time grows linearly with n, memory is not measured."""
     for layer, width, length in product(plan.layers, plan.widths, plan.lengths):
         one, two = Timing(length / 64, 0), Timing(length / 32, 0)
         yield Measurement(layer, width, length, 4 * width * length, one, two, 3, threads=5)
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answer, Path]:
-    """One run with real paths and invented measurements, and all that it writes."""
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
+    """The result and the output folder of a command with real paths and fake measurements."""
     folder = tmp_path_factory.mktemp("complexity")
     files = [str(folder / name) for name in FILES]
     out, err = io.StringIO(), io.StringIO()
@@ -39,15 +39,15 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answer, Path]:
         contextlib.redirect_stderr(err),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("saccade.studies.complexity.series.measurements", invented)
+        patch.setattr("saccade.studies.complexity.series.measurements", fake_measurements)
         arguments = ["--layers", "convolution", "--json", files[0], "--csv", files[1], "--png", files[2]]
         code = main(["complexity", *TINY, *arguments])
-    return Answer(code, out.getvalue(), err.getvalue()), folder
+    return CommandResult(code, out.getvalue(), err.getvalue()), folder
 
 
-def test_tables(measured: tuple[Answer, Path]) -> None:
-    answer, _ = measured
-    assert answer.code == 0
+def test_tables(measured: tuple[CommandResult, Path]) -> None:
+    result, _ = measured
+    assert result.code == 0
     for title in (
         "milliseconds",
         "peak MB",
@@ -56,14 +56,14 @@ def test_tables(measured: tuple[Answer, Path]) -> None:
         "sequential operations",
         "longest path",
     ):
-        assert title in answer.out
-    assert "n = 128" not in answer.out  # the path lengths are others
-    assert "convolution, d = 16, n = 128: " in answer.err
+        assert title in result.out
+    assert "n = 128" not in result.out  # path lengths are set separately
+    assert "convolution, d = 16, n = 128: " in result.err
 
 
-def test_json_csv_and_picture(measured: tuple[Answer, Path]) -> None:
+def test_json_csv_and_png(measured: tuple[CommandResult, Path]) -> None:
     _, folder = measured
-    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)  # and nothing half written
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)  # and no temporary files
     written = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
     layers = written["layers"]
     assert list(layers) == ["convolution"]
@@ -82,12 +82,12 @@ def test_json_csv_and_picture(measured: tuple[Answer, Path]) -> None:
 
 
 @pytest.fixture
-def invent(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Measurements and paths without a layer: as many as said, then an error."""
+def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replaces measurements and paths by fake ones; after `count` measurements it raises `error`."""
 
     def replace(*, count: int = 1000, error: BaseException | None = None, why: str | None = None) -> None:
         def measurements(plan: Plan) -> Iterator[Measurement]:
-            for number, found in enumerate(invented(plan)):
+            for number, found in enumerate(fake_measurements(plan)):
                 if number == count and error is not None:
                     raise error
                 yield found if why is None else left_out(found, why)
@@ -101,22 +101,22 @@ def invent(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 PLAIN = ("--lengths", "64,128,256", "--widths", "8", "--path-lengths", "8", "--layers", "fused")
 
 
-def test_json_alone_goes_to_the_standard_output(saccade: Saccade, invent: Callable[..., None]) -> None:
-    invent()
-    answer = saccade("complexity", *PLAIN, "--json")
-    assert answer.code == 0
-    values = json.loads(answer.out)
+def test_json_without_a_file_goes_to_stdout(saccade: Saccade, fake: Callable[..., None]) -> None:
+    fake()
+    result = saccade("complexity", *PLAIN, "--json")
+    assert result.code == 0
+    values = json.loads(result.out)
     assert values["layers"]["fused"]["path_lengths"] == {"8": 6}
     assert values["layers"]["fused"]["sequential_steps"] == {"8": 3}
     assert values["machine"]["threads"] == 5
 
 
-def test_an_interruption_reports_what_there_is(saccade: Saccade, invent: Callable[..., None], tmp_path: Path) -> None:
-    invent(count=2, error=KeyboardInterrupt())
-    answer = saccade("complexity", *PLAIN, "--json", tmp_path / "cost.json")
-    assert answer.code == 130
-    assert "interrupted" in answer.err
-    times = answer.out.partition("peak MB")[0].splitlines()
+def test_interruption_prints_the_results_so_far(saccade: Saccade, fake: Callable[..., None], tmp_path: Path) -> None:
+    fake(count=2, error=KeyboardInterrupt())
+    result = saccade("complexity", *PLAIN, "--json", tmp_path / "cost.json")
+    assert result.code == 130
+    assert "interrupted" in result.err
+    times = result.out.partition("peak MB")[0].splitlines()
     assert [line.split() for line in times if line.split()[:1] in (["128"], ["256"])] == [
         ["128", "6,000"],
         ["256", "-"],
@@ -126,70 +126,70 @@ def test_an_interruption_reports_what_there_is(saccade: Saccade, invent: Callabl
     assert [found["length"] for found in written["measurements"]] == [64, 128]
 
 
-def test_an_interruption_among_the_paths(
-    saccade: Saccade, invent: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+def test_interruption_while_following_paths(
+    saccade: Saccade, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    invent()
+    fake()
 
     def interrupt(*_: object) -> SignalPath:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("saccade.studies.complexity.paths.longest_path", interrupt)
-    answer = saccade("complexity", *PLAIN)
-    assert answer.code == 130
-    assert "longest path" in answer.out
+    result = saccade("complexity", *PLAIN)
+    assert result.code == 130
+    assert "longest path" in result.out
 
 
-def test_a_fault_in_a_path_leaves_it_out(
-    saccade: Saccade, invent: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+def test_error_in_a_path_leaves_it_out(
+    saccade: Saccade, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    invent()
+    fake()
 
-    def fail(subject: object, places: int, sizes: object) -> SignalPath:
-        if places == 8:
+    def fail(subject: object, length: int, sizes: object) -> SignalPath:
+        if length == 8:
             raise RuntimeError("no such kernel")
         return SignalPath(1, 1)
 
     monkeypatch.setattr("saccade.studies.complexity.paths.longest_path", fail)
-    answer = saccade("complexity", *PLAIN, "--path-lengths", "4,8")
-    assert answer.code == 0
-    assert "1 (1)" in answer.out
-    assert "fused was not followed to the end: RuntimeError: no such kernel" in answer.out
+    result = saccade("complexity", *PLAIN, "--path-lengths", "4,8")
+    assert result.code == 0
+    assert "1 (1)" in result.out
+    assert "RuntimeError: no such kernel" in result.out
 
 
-def test_what_is_said_of_memory_looks_at_what_was_measured(saccade: Saccade, invent: Callable[..., None]) -> None:
-    invent()
+def test_note_on_unmeasured_memory(saccade: Saccade, fake: Callable[..., None]) -> None:
+    fake()
     assert "memory is not measured on this system" in saccade("complexity", *PLAIN).out
-    invent(why="could not be measured: no such kernel")
-    answer = saccade("complexity", *PLAIN)
-    assert answer.code == 0
-    assert "memory is not measured on this system" not in answer.out
-    assert "fused from 64 places on is left out: could not be measured: no such kernel" in answer.out
+    fake(why="could not be measured: no such kernel")
+    result = saccade("complexity", *PLAIN)
+    assert result.code == 0
+    assert "memory is not measured on this system" not in result.out
+    assert "could not be measured: no such kernel" in result.out
 
 
 @pytest.mark.parametrize("option", ["--json", "--csv", "--png"])
-def test_a_full_disk_leaves_the_old_file_and_the_tables(
-    option: str, saccade: Saccade, invent: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_full_disk_keeps_the_old_file_and_prints_tables(
+    option: str, saccade: Saccade, fake: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    invent()
+    fake()
     old = tmp_path / f"cost.{option[2:]}"
     old.write_text("old")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("saccade.cli.output_file.flush", full)
+    monkeypatch.setattr("saccade.cli.output.atomic_file.flush", full)
     monkeypatch.setattr("saccade.studies.complexity.picture.plot_png", lambda findings, path: path.write_bytes(b"half"))
-    answer = saccade("complexity", *PLAIN, option, old)
-    assert answer.code == 1
-    assert f"{old}: cannot be written: No space left on device" in answer.err
-    assert "longest path" in answer.out
+    result = saccade("complexity", *PLAIN, option, old)
+    assert result.code == 1
+    assert f"{old}: cannot be written: No space left on device" in result.err
+    assert "longest path" in result.out
     assert [path.name for path in tmp_path.iterdir()] == [old.name]
     assert old.read_text() == "old"
 
 
-def test_a_device_stays_one(saccade: Saccade, invent: Callable[..., None]) -> None:
-    invent()
+def test_device_is_not_replaced(saccade: Saccade, fake: Callable[..., None]) -> None:
+    fake()
     assert saccade("complexity", *PLAIN, "--csv", "/dev/null").code == 0
     assert Path("/dev/null").is_char_device()
 
@@ -198,10 +198,10 @@ def test_a_device_stays_one(saccade: Saccade, invent: Callable[..., None]) -> No
     ("arguments", "code", "message"),
     [
         (("--layers", "fusd"), 1, "did you mean 'fused'?"),
-        (("--lengths", "64,0"), 2, "--lengths: '0' is not a positive whole number"),
-        (("--lengths", "64,-128"), 2, "'-128' is not a positive whole number"),
-        (("--widths", "wide"), 2, "--widths: 'wide' is not a positive whole number"),
-        (("--path-lengths", "1.5"), 2, "--path-lengths: '1.5' is not a positive whole number"),
+        (("--lengths", "64,0"), 2, "--lengths: '0' is not a positive integer"),
+        (("--lengths", "64,-128"), 2, "'-128' is not a positive integer"),
+        (("--widths", "wide"), 2, "--widths: 'wide' is not a positive integer"),
+        (("--path-lengths", "1.5"), 2, "--path-lengths: '1.5' is not a positive integer"),
         (("--path-lengths", "16,513"), 2, "--path-lengths must be at most 512, not 513"),
         (("--seconds", "0"), 2, "--seconds must be more than 0"),
         (("--memory", "-1"), 2, "--memory must be more than 0"),
@@ -209,16 +209,14 @@ def test_a_device_stays_one(saccade: Saccade, invent: Callable[..., None]) -> No
         (("--kernel", "1"), 2, "--kernel"),
         (("--radius", "0"), 2, "--radius"),
         (("--heads", "3"), 2, "a width of 64 cannot be split into 3 heads"),
-        (("--png", "nowhere/at/all.png"), 1, "there is no such directory"),
+        (("--png", "nowhere/at/all.png"), 1, "no such directory"),
         (("--csv", "/"), 1, "is a directory"),
         (("--json", "/proc/cost.json"), 1, "cannot be written"),
         (("--lenghts", "64"), 2, "did you mean '--lengths'?"),
     ],
 )
-def test_faulty_arguments_are_refused_at_once(
-    arguments: tuple[str, ...], code: int, message: str, saccade: Saccade
-) -> None:
-    answer = saccade("complexity", *arguments)
-    assert answer.code == code
-    assert message in answer.err
-    assert answer.out == ""
+def test_invalid_arguments(arguments: tuple[str, ...], code: int, message: str, saccade: Saccade) -> None:
+    result = saccade("complexity", *arguments)
+    assert result.code == code
+    assert message in result.err
+    assert result.out == ""

@@ -1,4 +1,4 @@
-"""The demo as a user runs it: the whole training, and its promise."""
+"""The full demo reaches the accuracy that the README states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_the_demo_translates_unseen_numbers(tmp_path):
+def test_demo_translates_unseen_numbers(tmp_path):
     command = [sys.executable, "-m", "saccade.cli.main", "demo", "--output", str(tmp_path / "demo")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
     score = re.search(r"exact match on 1,000 unseen numbers: ([\d.]+) %", done.stdout)

@@ -12,53 +12,49 @@ def test_set(data: Path) -> list[object]:
     return ["--source", data / "test.en", "--reference", data / "test.de"]
 
 
-def test_scores_with_signatures_are_printed_and_kept(
-    run: Path, test_set: list[object], tmp_path: Path, saccade: Saccade
-) -> None:
-    kept = run / "eval" / "test.json"
-    kept.unlink(missing_ok=True)  # other tests evaluate this run too
-    answer = saccade("evaluate", run, *test_set, "--output", tmp_path / "out", "--beam", 1)
-    assert answer.code == 0
-    names = [line.split()[0] for line in answer.out.splitlines()]
+def test_scores_are_printed_and_saved(run: Path, test_set: list[object], tmp_path: Path, saccade: Saccade) -> None:
+    saved = run / "eval" / "test.json"
+    saved.unlink(missing_ok=True)  # other tests evaluate this run too
+    result = saccade("evaluate", run, *test_set, "--output", tmp_path / "out", "--beam", 1)
+    assert result.code == 0
+    names = [line.split()[0] for line in result.out.splitlines()]
     assert names == ["BLEU", "chrF2", "TER", "exact-match", "perplexity", "8"]
-    assert "tok:13a" in answer.out
-    assert answer.err == f"kept in {kept}\n"
-    values = json.loads(kept.read_text())
+    assert "tok:13a" in result.out
+    assert result.err == f"saved as {saved}\n"
+    values = json.loads(saved.read_text())
     assert [score["name"] for score in values["scores"]] == names[:-1]
     assert values["decoding"]["beam"] == 1
     assert values["model"] == str(run)
     source = Path(str(test_set[1])).read_text()
     assert (tmp_path / "out").read_text() == saccade("translate", run, "--beam", 1, stdin=source).out
-    assert f"replaced {kept}" in saccade("evaluate", run, *test_set, "--metric", "bleu").err
+    assert f"replaced {saved}" in saccade("evaluate", run, *test_set, "--metric", "bleu").err
 
 
-def test_a_name_for_the_result(run: Path, test_set: list[object], saccade: Saccade) -> None:
+def test_name_of_the_saved_result(run: Path, test_set: list[object], saccade: Saccade) -> None:
     saccade("evaluate", run, *test_set, "--metric", "chrf", "--name", "other")
     assert (run / "eval" / "other.json").is_file()
 
 
-def test_a_model_folder_keeps_no_results(run: Path, test_set: list[object], saccade: Saccade) -> None:
-    answer = saccade("evaluate", run / "model-best", *test_set, "--metric", "chrf")
-    assert (answer.code, answer.err) == (0, "")
+def test_results_are_not_saved_in_a_model_folder(run: Path, test_set: list[object], saccade: Saccade) -> None:
+    result = saccade("evaluate", run / "model-best", *test_set, "--metric", "chrf")
+    assert (result.code, result.err) == (0, "")
     assert not (run / "model-best" / "eval").exists()
 
 
-def test_json_on_the_standard_output_and_in_a_file(
-    run: Path, test_set: list[object], tmp_path: Path, saccade: Saccade
-) -> None:
+def test_json_on_stdout_and_in_a_file(run: Path, test_set: list[object], tmp_path: Path, saccade: Saccade) -> None:
     printed = json.loads(saccade("evaluate", "--json", run, *test_set, "--metric", "chrf", "--metric", "bleu").out)
     assert [score["name"] for score in printed["scores"]] == ["chrF2", "BLEU"]
     saccade("evaluate", run, *test_set, "--json", tmp_path / "a.json", "--metric", "chrf", "--metric", "bleu")
     assert json.loads((tmp_path / "a.json").read_text()) == printed
 
 
-def test_perplexity_is_that_of_the_model(run: Path, test_set: list[object], saccade: Saccade) -> None:
+def test_perplexity(run: Path, test_set: list[object], saccade: Saccade) -> None:
     values = json.loads(saccade("evaluate", run, *test_set, "--metric", "perplexity", "--json").out)
     assert values["scores"][0]["name"] == "perplexity"
     assert 1 < values["scores"][0]["value"] < 1000
 
 
-def test_outputs_without_a_model(tmp_path: Path, saccade: Saccade) -> None:
+def test_hypotheses_without_a_model(tmp_path: Path, saccade: Saccade) -> None:
     (tmp_path / "out").write_text("a b c d\nE f g h\n")
     (tmp_path / "one").write_text("a b c d\ne f g h\n")
     (tmp_path / "two").write_text("x\nE f g h\n")
@@ -77,16 +73,14 @@ def test_keyed_references(tmp_path: Path, saccade: Saccade) -> None:
     (tmp_path / "source").write_text("READ\nLEAD\n")
     (tmp_path / "out").write_text("R EH D\nL IY D\n")
     (tmp_path / "keyed").write_text("LEAD\tL EH D\nLEAD\tL IY D\nREAD\tR IY D\nREAD\tR EH D\n")
-    answer = saccade(
+    result = saccade(
         *("evaluate", "--hypotheses", tmp_path / "out", "--source", tmp_path / "source"),
         *("--reference", tmp_path / "keyed", "--keyed-references", "--metric", "sequence-error"),
     )
-    assert "sequence-error  0.00  ↓  nrefs:2" in answer.out
+    assert "sequence-error  0.00  ↓  nrefs:2" in result.out
 
 
-def test_two_systems_are_compared_on_every_metric(
-    run: Path, test_set: list[object], tmp_path: Path, saccade: Saccade
-) -> None:
+def test_comparison_with_a_baseline(run: Path, test_set: list[object], tmp_path: Path, saccade: Saccade) -> None:
     metrics = ["--metric", "chrf", "--metric", "exact-match", "--metric", "perplexity"]
     reference = tmp_path / "right"
     reference.write_text(Path(str(test_set[3])).read_text())
@@ -97,7 +91,7 @@ def test_two_systems_are_compared_on_every_metric(
     assert same.out.count("p = ") == 2
 
 
-def test_the_bootstrap_refuses_another_bleu(tmp_path: Path, saccade: Saccade) -> None:
+def test_bootstrap_with_another_bleu_is_an_error(tmp_path: Path, saccade: Saccade) -> None:
     (tmp_path / "a").write_text("one\n")
     files = ["--hypotheses", tmp_path / "a", "--reference", tmp_path / "a", "--baseline-output", tmp_path / "a"]
     assert saccade("evaluate", *files, "--lowercase").code == 2

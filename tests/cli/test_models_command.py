@@ -8,12 +8,12 @@ from saccade.models.registry import presets
 
 
 def test_every_preset_is_listed(saccade: Saccade) -> None:
-    answer = saccade("models")
-    assert answer.code == 0
-    rows = {line.split()[0]: line for line in answer.out.splitlines() if line}
+    result = saccade("models")
+    assert result.code == 0
+    rows = {line.split()[0]: line for line in result.out.splitlines() if line}
     assert set(presets()) <= set(rows)
     assert "4+4" in rows["transformer-tiny"]
-    assert "joint vocabulary of 37,000" in answer.out
+    assert "joint vocabulary of 37,000" in result.out
 
 
 def test_parameters_follow_the_vocabulary(saccade: Saccade) -> None:
@@ -22,5 +22,5 @@ def test_parameters_follow_the_vocabulary(saccade: Saccade) -> None:
         grown = after["parameters"] - before["parameters"]
         assert grown > 0
         assert grown % 1000 == 0
-        if before["family"] == "transformer":  # its one table is as wide as all else
+        if before["family"] == "transformer":  # it has one shared embedding table
             assert grown == 1000 * before["width"]

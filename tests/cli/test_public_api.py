@@ -21,7 +21,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert "function load" in done.stdout
 
 
-def test_public_names_are_the_ones_of_their_modules() -> None:
+def test_public_names() -> None:
     assert saccade.Translator is Translator
     assert saccade.RunConfig is RunConfig
     assert saccade.SaccadeError is SaccadeError
@@ -38,7 +38,7 @@ def test_load_translates(run: Path) -> None:
     assert len(translator.translate(["one", "", "two"])) == 3
 
 
-def test_train_takes_a_config_a_mapping_or_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_accepts_a_config_a_mapping_or_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configs: list[RunConfig] = []
 
     def train(config: RunConfig) -> Any:

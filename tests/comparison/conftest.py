@@ -8,7 +8,7 @@ import torch
 from small_comparison import write_corpus
 
 from saccade.studies.comparison import compare as comparing
-from saccade.training import run_tracking as tracking
+from saccade.training.runs import tracking
 
 
 @pytest.fixture(scope="module")

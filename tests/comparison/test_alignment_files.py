@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from saccade.errors import SaccadeError
-from saccade.folder import LARGEST
+from saccade.folder import MAX_JSON_BYTES
 from saccade.inference.explanation import Explanation
 from saccade.studies.comparison.alignments import MOST_PIECES, Alignment, alignment_of, alignment_path, read_alignment
 from saccade.studies.comparison.alignments import write_alignment as write
@@ -24,7 +24,7 @@ def test_a_large_alignment_can_be_read_again(tmp_path: Path) -> None:
     kept = alignment_of("a sentence", explanation(300, 300))
     write(tmp_path, "transformer", kept)
     assert read_alignment(tmp_path, "transformer", "a sentence") == kept
-    assert alignment_path(tmp_path, "transformer").stat().st_size < LARGEST / 2
+    assert alignment_path(tmp_path, "transformer").stat().st_size < MAX_JSON_BYTES / 2
     assert not kept.cut
     assert len(kept.weights) == len(kept.weights[0]) == 300
     assert kept.weights[7][5] == pytest.approx(float(explanation(300, 300).alignment[7, 5]), abs=1e-4)
@@ -40,7 +40,7 @@ def test_a_huge_alignment_is_cut(tmp_path: Path) -> None:
 
 
 def test_pieces_without_end_are_no_alignment(tmp_path: Path) -> None:
-    write(tmp_path, "transformer", Alignment("a", ("x" * LARGEST,), ("y",), ((1.0,),)))
+    write(tmp_path, "transformer", Alignment("a", ("x" * MAX_JSON_BYTES,), ("y",), ((1.0,),)))
     found = read_alignment(tmp_path, "transformer", "a")
     assert found == Alignment("a", fault="it is too long to be drawn")
 

@@ -20,7 +20,7 @@ from saccade.studies.comparison.planning import plan
 from saccade.studies.comparison.process import Ended
 from saccade.studies.comparison.result import outputs_path, read_result, result_path, run_path
 from saccade.studies.comparison.worker import Job, read_job, write_job
-from saccade.training.run_tracking import RunTracker
+from saccade.training.runs.tracking import RunTracker
 
 COMMAND = "saccade compare --sentence 'a <b> & c'"
 

@@ -22,8 +22,8 @@ from saccade.studies.comparison.alignments import read_alignment
 from saccade.studies.comparison.compare import compare
 from saccade.studies.comparison.process import Ended
 from saccade.studies.comparison.result import outputs_path, read_result, result_path, run_path
-from saccade.training.run_lock import run_lock
-from saccade.training.run_tracking import RunTracker
+from saccade.training.runs.lock import run_lock
+from saccade.training.runs.tracking import RunTracker
 
 pytestmark = pytest.mark.usefixtures("quick", "no_pictures")
 

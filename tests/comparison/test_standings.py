@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from saccade.cli.table import table
+from saccade.cli.output.table import format_table
 from saccade.errors import SaccadeError
 from saccade.evaluation.bootstrap import Interval
 from saccade.evaluation.length_buckets import Bucket
@@ -115,7 +115,7 @@ def test_tables_fit_a_terminal_and_keep_every_column() -> None:
     found = Standings(rows, BUCKETS, 1000, 0, None, (), (), ())
     for one in tables_of(found):
         parts = fitting(one, 120)
-        assert max(len(line) for part in parts for line in table(part.cells).splitlines()) <= 120
+        assert max(len(line) for part in parts for line in format_table(part.cells).splitlines()) <= 120
         assert [name for part in parts for name in part.cells[0][1:]] == one.cells[0][1:]
         assert all(part.cells[0][0] == "model" for part in parts)
     quality = tables_of(found)[0].cells

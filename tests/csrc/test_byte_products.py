@@ -10,33 +10,27 @@ from torch.testing import assert_close
 from laws.subjects import build_model, make_batch
 from saccade.csrc.library import without_kernels
 from saccade.interface import Source
-from saccade.layers import in_bytes as subject
-from saccade.layers.in_bytes import InBytes, bytes_beside, give_bytes, in_bytes
-from saccade.layers.packed import row_product
-from saccade.layers.products import product
 from saccade.models.registry import FAMILIES
+from saccade.ops import int8_linear as subject
+from saccade.ops.int8_linear import QuantizedMatrix, int8_linear, int8_linear_reference, quantize, quantized_form
+from saccade.ops.linear import linear, packed_linear
+from saccade.plans.quantization import quantize_model
 
 
 @pytest.fixture(autouse=True)
 def products_of_bytes(level: str) -> None:
-    if not subject.sizes()[0]:
+    if not subject.panel_sizes()[0]:
         pytest.skip(f"{level} has no products of bytes")
 
 
-def bytes_of(weight: Tensor) -> InBytes:
-    found = in_bytes(weight)
+def bytes_of(weight: Tensor) -> QuantizedMatrix:
+    found = quantize(weight)
     assert found is not None
     return found
 
 
-def roughly(x: Tensor, weight: Tensor, levels: int) -> Tensor:
-    """The product with both rounded as bytes are, in float64."""
-
-    def rounded(rows: Tensor, top: int) -> Tensor:
-        scales = rows.abs().amax(-1, keepdim=True) / top
-        return (rows / scales.clamp(min=1e-30)).round() * scales
-
-    return rounded(x.double(), levels) @ rounded(weight.double(), 127).t()
+def int8_linear_of(weight: Tensor, x: Tensor) -> Tensor:
+    return int8_linear(x, bytes_of(weight))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -51,10 +45,10 @@ def test_it_is_the_product_of_what_was_rounded(rows, ins, outs, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     x, weight = torch.randn(rows, ins) * torch.rand(rows, 1) * 5, torch.randn(outs, ins) * torch.rand(outs, 1)
-    found = bytes_of(weight).product(x).double()
+    found = int8_linear_of(weight, x).double()
     torch.set_num_threads(before)
     largest = x.norm(dim=1)[:, None] * weight.norm(dim=1)
-    errors = [((found - roughly(x, weight, levels)).abs() / largest).max() for levels in (127, 63)]
+    errors = [((found - int8_linear_reference(x, weight, levels)).abs() / largest).max() for levels in (127, 63)]
     assert min(errors) < 1e-2 / ins**0.5  # a few roundings to the other side
     assert ((found - (x @ weight.t()).double()).abs() <= 0.03 * largest + 1e-6).all()
 
@@ -63,30 +57,30 @@ def test_rows_do_not_depend_on_their_neighbours():
     x, weight = torch.randn(40, 24), torch.randn(50, 24)
     x[7] *= 1000
     table = bytes_of(weight)
-    together = table.product(x.view(4, 10, 24)).view(40, 50)
-    assert torch.equal(together, torch.cat([table.product(row[None]) for row in x]))
+    together = int8_linear(x.view(4, 10, 24), table).view(40, 50)
+    assert torch.equal(together, torch.cat([int8_linear(row[None], table) for row in x]))
 
 
 def test_zeros_and_what_is_no_number():
     x, weight = torch.zeros(4, 20), torch.randn(40, 20)
     x[1], x[2, 3], x[3, 4] = 1.0, torch.nan, torch.inf
     weight[17, 5] = torch.nan
-    found = bytes_of(weight).product(x)
+    found = int8_linear_of(weight, x)
     assert torch.equal(found[0, :16], torch.zeros(16))
     assert not torch.isfinite(found[2:]).any()
     assert not torch.isfinite(found[:, 17]).any()
     others = [out for out in range(40) if out != 17]  # though they share a panel with it
     assert torch.isfinite(found[:2, others]).all()
-    assert bytes_of(weight).product(x[:0]).shape == (0, 40)
+    assert int8_linear_of(weight, x[:0]).shape == (0, 40)
 
 
 @pytest.mark.parametrize("size", [1e-45, 1e-38, 1e-30, 1e18, 1e22])
 def test_rows_of_any_size_leave_the_others_as_they_are(size):
     x, weight = torch.randn(8, 20), torch.randn(40, 20)
-    expected = bytes_of(weight).product(x)
+    expected = int8_linear_of(weight, x)
     weight[3] *= size
     x[5] *= size
-    found = bytes_of(weight).product(x)
+    found = int8_linear_of(weight, x)
     assert torch.isfinite(found[:5]).all()
     assert torch.isfinite(found[5, 4:]).all()
     kept = [out for out in range(40) if out != 3]
@@ -100,50 +94,50 @@ def test_the_largest_sums_there_can_be(ins):
     x, weight = torch.ones(7, ins), torch.ones(20, ins)
     x[1:3] *= -1
     weight[5:9] *= -1
-    assert_close(bytes_of(weight).product(x), x @ weight.t(), rtol=1e-5, atol=0.0)
+    assert_close(int8_linear_of(weight, x), x @ weight.t(), rtol=1e-5, atol=0.0)
 
 
-def test_what_has_no_form_in_bytes():
-    assert in_bytes(torch.randn(5)) is None
-    assert in_bytes(torch.randn(4, 6).t()) is None
-    assert in_bytes(torch.randn(4, 6).double()) is None
-    assert in_bytes(torch.randn(0, 6)) is None
+def test_what_has_no_form_quantize():
+    assert quantize(torch.randn(5)) is None
+    assert quantize(torch.randn(4, 6).t()) is None
+    assert quantize(torch.randn(4, 6).double()) is None
+    assert quantize(torch.randn(0, 6)) is None
     with without_kernels():
-        assert in_bytes(torch.randn(4, 6)) is None
+        assert quantize(torch.randn(4, 6)) is None
 
 
 def test_products_take_the_bytes_beside_a_weight_unless_they_learn():
-    linear, x = nn.Linear(12, 8), torch.randn(20, 12)
-    assert give_bytes(linear) == 1
-    beside = bytes_beside(linear.weight)
+    layer, x = nn.Linear(12, 8), torch.randn(20, 12)
+    assert quantize_model(layer) == 1
+    beside = quantized_form(layer.weight)
     assert beside is not None
-    expected = x @ linear.weight.t()
+    expected = x @ layer.weight.t()
     with torch.no_grad():
-        assert torch.equal(row_product(x, linear), beside.product(x))
-        assert torch.equal(product(x, linear.weight, linear.bias), beside.product(x) + linear.bias)
-        assert not torch.equal(beside.product(x), expected)
+        assert torch.equal(packed_linear(x, layer.weight), int8_linear(x, beside))
+        assert torch.equal(linear(x, layer.weight, layer.bias), int8_linear(x, beside) + layer.bias)
+        assert not torch.equal(int8_linear(x, beside), expected)
         with without_kernels():
-            assert_close(product(x, linear.weight), expected)
-    assert_close(row_product(x, linear), expected)
-    assert_close(product(x, linear.weight), expected)
+            assert_close(linear(x, layer.weight), expected)
+    assert_close(packed_linear(x, layer.weight), expected)
+    assert_close(linear(x, layer.weight), expected)
 
 
 @torch.no_grad()
 def test_bytes_of_a_weight_that_was_changed_are_not_taken():
-    linear, x = nn.Linear(12, 8), torch.randn(20, 12)
-    give_bytes(linear)
-    linear.weight.mul_(-1)
-    assert bytes_beside(linear.weight) is None
-    assert_close(row_product(x, linear), x @ linear.weight.t())
-    give_bytes(linear)
-    assert bytes_beside(linear.weight) is not None
-    linear.load_state_dict(nn.Linear(12, 8).state_dict())
-    assert_close(product(x, linear.weight), x @ linear.weight.t())
+    layer, x = nn.Linear(12, 8), torch.randn(20, 12)
+    quantize_model(layer)
+    layer.weight.mul_(-1)
+    assert quantized_form(layer.weight) is None
+    assert_close(packed_linear(x, layer.weight), x @ layer.weight.t())
+    quantize_model(layer)
+    assert quantized_form(layer.weight) is not None
+    layer.load_state_dict(nn.Linear(12, 8).state_dict())
+    assert_close(linear(x, layer.weight), x @ layer.weight.t())
 
 
 def test_rows_of_another_width_are_refused():
-    with pytest.raises(ValueError, match="rows of 11"):
-        bytes_of(torch.randn(8, 12)).product(torch.randn(3, 11))
+    with pytest.raises(ValueError, match="int8_linear"):
+        int8_linear_of(torch.randn(8, 12), torch.randn(3, 11))
 
 
 @torch.no_grad()
@@ -152,7 +146,7 @@ def test_a_model_by_bytes_is_nearly_the_same_however_many_rows_there_are():
     batch = make_batch([7, 4, 1, 5], [6, 3, 5, 2])
     memory = model.encode(batch.source)
     exact = model.logits(model.decode(batch.prefix, memory).outputs)
-    assert give_bytes(model) > 10
+    assert quantize_model(model) > 10
     memory = model.encode(batch.source)
     whole = model.decode(batch.prefix, memory).outputs
     close = (model.logits(whole) - exact)[batch.target_mask].abs().max()
@@ -175,7 +169,7 @@ def test_every_family_by_bytes_is_nearly_the_same(family):
         return model.logits(model.step(batch.prefix[:, 0], model.start(memory), memory).output)
 
     exact = first_logits()
-    assert give_bytes(model) > 2
+    assert quantize_model(model) > 2
     found = first_logits()
     assert not torch.equal(found, exact)
     assert (found - exact).abs().max() < 0.1 * exact.abs().max()
@@ -184,7 +178,7 @@ def test_every_family_by_bytes_is_nearly_the_same(family):
 @torch.no_grad()
 def test_distinct_tokens_are_not_summed_up_from_bytes():
     model = build_model(("convs2s", {"weight_normalisation": False})).eval()
-    assert give_bytes(model) > 2
+    assert quantize_model(model) > 2
     source = make_batch([5], [2]).source
     assert isinstance(source.values, Tensor)
     together = model.encode(Source(source.values.repeat(20, 1), source.mask.repeat(20, 1)))  # all tokens repeat

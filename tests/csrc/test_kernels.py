@@ -9,10 +9,17 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from saccade.csrc import library as kernels
-from saccade.decoding.largest import most_probable
-from saccade.layers.dropout import LEVELS, dropout, levels_of
-from saccade.layers.packed import BiasRelu, CrossAttend, Packed, ResidualNorm, RowNorm, RowProduct, SelfAttend
-from saccade.training.objectives.likelihood import losses, losses_and_slope, paired_losses_and_slope
+from saccade.ops.bias_activation import BiasReluKernel as BiasRelu
+from saccade.ops.cross_entropy import loss_and_grad, losses_of, paired_loss_and_grad
+from saccade.ops.dropout import LEVELS, dropout
+from saccade.ops.dropout import dropout_threshold as levels_of
+from saccade.ops.layer_norm import LayerNormKernel as RowNorm
+from saccade.ops.layer_norm import ResidualLayerNormKernel as ResidualNorm
+from saccade.ops.linear import TransposedLinear as RowProduct
+from saccade.ops.packed import PackedLayout
+from saccade.ops.top_k import top_k
+from saccade.ops.varlen_attention import CrossAttentionKernel as CrossAttend
+from saccade.ops.varlen_attention import SelfAttentionKernel as SelfAttend
 
 SHAPES = [(1, 1), (3, 5), (7, 16), (5, 33), (200, 128), (130, 257)]
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
@@ -88,12 +95,12 @@ def test_product_of_rows():
 def test_cross_entropy(shape, smoothing):
     logits, targets = torch.randn(shape) * 4, torch.randint(0, shape[1], shape[:1])
     leaf = logits.clone().requires_grad_()
-    of_target, of_all = losses(leaf, targets)
+    of_target, of_all = losses_of(leaf.log_softmax(-1), targets)
     ((1 - smoothing) * of_target + smoothing * of_all).sum().backward()
-    ours = losses_and_slope(logits.clone(), targets, smoothing, True)
-    assert_close(ours, (of_target.detach(), of_all.detach(), leaf.grad), **CLOSE)
+    ours = loss_and_grad(logits.clone(), targets, smoothing, True)
+    assert_close(ours[:3], (of_target.detach(), of_all.detach(), leaf.grad), **CLOSE)
     kept = logits.clone()
-    assert_close(losses_and_slope(kept, targets, smoothing, False)[:2], ours[:2], rtol=0, atol=0)
+    assert_close(loss_and_grad(kept, targets, smoothing, False)[:2], ours[:2], rtol=0, atol=0)
     assert torch.equal(kept, logits)
 
 
@@ -101,19 +108,19 @@ def test_cross_entropy(shape, smoothing):
 def test_cross_entropy_of_pairs(shape):
     pairs, width = shape
     logits, targets = torch.randn(2 * pairs, width) * 4, torch.randint(0, width, (pairs,)).repeat(2)
-    ours = paired_losses_and_slope(logits.clone(), targets, 0.1, 1.7, True)
+    ours = paired_loss_and_grad(logits.clone(), targets, 0.1, 1.7, True)
     with kernels.without_kernels():
-        plain = paired_losses_and_slope(logits.clone(), targets, 0.1, 1.7, True)
+        plain = paired_loss_and_grad(logits.clone(), targets, 0.1, 1.7, True)
     assert_close(ours, plain, rtol=1e-4, atol=1e-4)
     kept = logits.clone()
-    found = paired_losses_and_slope(kept, targets, 0.1, 1.7, False)
+    found = paired_loss_and_grad(kept, targets, 0.1, 1.7, False)
     assert_close((*found[:2], found[3]), (*ours[:2], ours[3]), rtol=0, atol=0)
     assert torch.equal(kept, logits)
 
 
 def test_extreme_logits():
     logits = torch.tensor([[0.0, 400.0, -400.0], [1e30, 1e30, 0.0]])
-    of_target, _, slope = losses_and_slope(logits.clone(), torch.tensor([2, 1]), 0.0, True)
+    of_target, _, slope, _ = loss_and_grad(logits.clone(), torch.tensor([2, 1]), 0.0, True)
     assert_close(of_target, torch.tensor([800.0, 0.69314718]))
     assert_close(slope, torch.tensor([[0.0, 1.0, -1.0], [0.5, -0.5, 0.0]]))
 
@@ -122,7 +129,7 @@ def test_extreme_logits():
 def test_what_is_no_number_is_not_hidden(bad):
     logits = torch.zeros(2, 40)
     logits[0, 7] = bad
-    of_target, of_all, _ = losses_and_slope(logits, torch.tensor([3, 3]), 0.1, True)
+    of_target, of_all, _, _ = loss_and_grad(logits, torch.tensor([3, 3]), 0.1, True)
     assert not torch.isfinite(of_all[0] + of_target[0])
     assert torch.isfinite(of_all[1] + of_target[1])
     x = torch.zeros(3, 20)
@@ -133,21 +140,21 @@ def test_what_is_no_number_is_not_hidden(bad):
 
 
 @pytest.mark.parametrize(("rows", "width", "count"), [(1, 1, 1), (3, 5, 5), (4, 40, 3), (7, 257, 10), (30, 8003, 10)])
-def test_the_most_probable(rows, width, count):
+def test_the_top_k(rows, width, count):
     logits = torch.randn(rows, width) * 3
     never = [0, width - 1] if width > 5 else []
     expected = logits.log_softmax(-1)
     expected[:, never] = -torch.inf
-    values, places = most_probable(logits.clone(), count, never)
+    values, places = top_k(logits.clone(), count, never)
     assert_close(values, expected.topk(count).values, **CLOSE)
     assert_close(expected.gather(1, places), values, **CLOSE)
 
 
 def test_the_first_of_equals_and_what_is_left_when_nothing_is_left():
-    values, places = most_probable(torch.tensor([[1.0, 3.0, 3.0, 2.0]]), 4, [3])
+    values, places = top_k(torch.tensor([[1.0, 3.0, 3.0, 2.0]]), 4, [3])
     assert places.tolist()[0][:3] == [1, 2, 0]
     assert values[0, 3] == -torch.inf
-    values, _ = most_probable(torch.tensor([[0.0, torch.nan, 1.0]]), 2, [])
+    values, _ = top_k(torch.tensor([[0.0, torch.nan, 1.0]]), 2, [])
     assert not values.isfinite().any()
 
 
@@ -204,9 +211,9 @@ def test_attention_to_far_scores_stays_finite():
 
 def test_padding_goes_and_comes_back():
     mask = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
-    places = Packed.of(mask)
+    places = PackedLayout.of(mask)
     x = torch.randn(3, 3, 4)
-    assert places.starts.tolist() == [0, 2, 3, 6]
+    assert places.cu_seqlens.tolist() == [0, 2, 3, 6]
     assert torch.equal(places.pack(x), x[mask])
     assert torch.equal(places.unpack(places.pack(x)), x * mask[:, :, None])
 

@@ -7,11 +7,12 @@ import torch
 from torch.testing import assert_close
 
 from saccade.csrc.library import without_kernels
-from saccade.layers.cells import GATES, RecurrentState, state_after
-from saccade.layers.gates import gated, gated_residual
-from saccade.layers.looking import FEW, look
 from saccade.layers.masks import padding_mask
 from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent
+from saccade.ops.glu import linear_glu
+from saccade.ops.recurrent_cells import GATES, RecurrentState, recurrent_cell
+from saccade.ops.single_head_attention import MOST_QUERIES as FEW
+from saccade.ops.single_head_attention import single_head_attention as look
 
 KINDS = ["lstm", "gru"]
 WIDTHS = [1, 5, 16, 33, 128]
@@ -55,7 +56,7 @@ def test_a_fed_step_on_a_slice(kind, width):
 def test_far_from_zero_the_gates_are_open_or_shut(kind):
     shares = torch.tensor([-1e30, -200.0, -90.0, 90.0, 200.0, 1e30])[:, None].expand(-1, GATES[kind] * 2)
     state = state_of(kind, 6, 2)
-    after = state_after(state, shares, torch.zeros_like(shares))
+    after = recurrent_cell(state, shares, torch.zeros_like(shares))
     assert torch.isfinite(after.hidden).all()
     if kind == "gru":
         assert_close(after.hidden[3:], state.hidden[3:])  # all of it is kept
@@ -69,7 +70,7 @@ def test_far_from_zero_the_gates_are_open_or_shut(kind):
 
 def test_what_is_no_number_stays_none():
     shares = torch.full((1, 6), torch.nan)
-    after = state_after(state_of("gru", 1, 2), shares, torch.zeros_like(shares))
+    after = recurrent_cell(state_of("gru", 1, 2), shares, torch.zeros_like(shares))
     assert after.hidden.isnan().all()
 
 
@@ -80,7 +81,7 @@ def test_small_states_keep_their_digits(kind):
     inputs = torch.zeros(1, GATES[kind] * width)
     inputs[:, 2 * width : 3 * width] = torch.logspace(-8, -1, width)
     state = RecurrentState(torch.zeros(1, width), torch.zeros(1, width) if kind == "lstm" else None)
-    after = state_after(state, inputs, torch.zeros_like(inputs))
+    after = recurrent_cell(state, inputs, torch.zeros_like(inputs))
     exact = inputs[:, 2 * width : 3 * width].double().tanh()
     exact = 0.5 * exact if kind == "gru" else 0.5 * (0.5 * exact).tanh()
     assert_close(after.hidden.double(), exact, rtol=1e-6, atol=0)
@@ -147,13 +148,13 @@ def test_the_state_before_a_step_stays(kind):
 
 def test_what_does_not_fit_is_refused():
     layer, state = Recurrent("gru", 7, 16), state_of("gru", 4, 16)
-    with pytest.raises(ValueError, match=r"a tensor \(3, 48\)"):
+    with pytest.raises(ValueError, match="recurrent"):
         layer.step(torch.randn(3, 7), state)
-    with pytest.raises(ValueError, match="row 13 of 10"):
+    with pytest.raises(ValueError, match="recurrent_layer"):
         layer(torch.randn(2, 5, 7), torch.ones(2, 7, dtype=torch.bool))
-    with pytest.raises(ValueError, match="a mask"):
+    with pytest.raises(ValueError, match="mask"):
         look(torch.randn(2, 1, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6), torch.ones(2, 6, dtype=torch.bool))
-    with pytest.raises(ValueError, match="float64"):
+    with pytest.raises(TypeError, match="float64"):
         look(
             torch.randn(2, 1, 4),
             torch.randn(2, 5, 4).double(),
@@ -188,5 +189,5 @@ def test_nothing_is_taken_from_where_the_mask_is_false():
 def test_gated_linear_units(width):
     x, residual = torch.randn(6, 3, 7) * 4, torch.randn(6, 3, width)
     weight, bias = torch.randn(2 * width, 7), torch.randn(2 * width)
-    assert_close(*both(lambda: gated(x, weight, bias)), rtol=1e-4, atol=1e-5)
-    assert_close(*both(lambda: gated_residual(x, weight, bias, residual, 0.7)), rtol=1e-4, atol=1e-5)
+    assert_close(*both(lambda: linear_glu(x, weight, bias)), rtol=1e-4, atol=1e-5)
+    assert_close(*both(lambda: linear_glu(x, weight, bias, residual, 0.7)), rtol=1e-4, atol=1e-5)

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from saccade.csrc import library as kernels
-from saccade.decoding.screening import MANY, Screen, screen_of
+from saccade.decoding.screening import LEAST_ROWS as MANY
+from saccade.decoding.screening import Screen, screen_of
 from saccade.interface import Product
-from saccade.layers.in_bytes import give_bytes, in_bytes
+from saccade.ops.int8_linear import int8_linear, quantize
+from saccade.plans.quantization import quantize_model
 
 SIZES = [(MANY, 1, 1), (33, 5, 3), (40, 16, 64), (37, 1000, 33), (200, 8000, 128), (50, 333, 1030)]
 
@@ -100,14 +102,14 @@ def test_zeros():
     assert tokens.unique().tolist() == [2]
 
 
-def by_threads(rows: Tensor, table: Tensor, *, exactly: bool) -> Tensor:
+def by_threads(rows: Tensor, table: Tensor, *, exact: bool) -> Tensor:
     """Tokens that are the same with one, two and three threads."""
-    bytes_of_table, before, found = in_bytes(table), torch.get_num_threads(), []
+    bytes_of_table, before, found = quantize(table), torch.get_num_threads(), []
     assert bytes_of_table is not None
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         try:
-            found.append(Screen(bytes_of_table, exactly=exactly).best(rows, ()))
+            found.append(Screen(bytes_of_table, exact=exact).best(rows, ()))
         finally:
             torch.set_num_threads(before)
     for values, tokens in found[1:]:
@@ -126,7 +128,7 @@ def test_any_number_of_threads(count, close, exactly):
         for first in (10, 600):
             table[first : first + close] = alike + 1e-4 * torch.randn(close, 1400)
         rows = 10 * rows + alike
-    tokens = by_threads(rows, table, exactly=exactly)
+    tokens = by_threads(rows, table, exact=exactly)
     if exactly:
         assert torch.equal(tokens, check(rows.repeat(MANY, 1), table)[:count])
         if close and count > 1:
@@ -141,7 +143,7 @@ def test_many_equal_ones_that_are_not_the_largest(first, exactly):
     table[first : first + 100] = rows * 2
     for best in (150, 676):
         table[best] = rows * 3
-        assert by_threads(rows, table, exactly=exactly).tolist() == [best]
+        assert by_threads(rows, table, exact=exactly).tolist() == [best]
         table[best] = 0.0
 
 
@@ -150,9 +152,9 @@ def test_a_token_that_is_no_number_makes_every_row_impossible(lane):
     rows, table = torch.randn(40, 32), torch.randn(100, 32)
     table[30 + lane, 3] = torch.nan
     for exactly in (True, False):
-        bytes_of_table = in_bytes(table)
+        bytes_of_table = quantize(table)
         assert bytes_of_table is not None
-        values = Screen(bytes_of_table, exactly=exactly).best(rows, ())[0]
+        values = Screen(bytes_of_table, exact=exactly).best(rows, ())[0]
         assert values.unique().tolist() == [-torch.inf]
 
 
@@ -167,14 +169,15 @@ def test_none_for_few_rows_and_without_kernels():
 
 def test_the_token_of_the_bytes_alone():
     rows, table = torch.randn(600, 24), torch.randn(4000, 24)
-    found = in_bytes(table)
+    found = quantize(table)
     assert found is not None
-    logits = found.product(rows)
+    logits = int8_linear(rows, found)
     logits[:, [3, 5]] = -torch.inf
     expected = logits.argmax(1)
-    assert torch.equal(Screen(found, exactly=False).best(rows, (3, 5))[1], expected)
+    assert torch.equal(Screen(found, exact=False).best(rows, (3, 5))[1], expected)
     assert not torch.equal(Screen(found).best(rows, (3, 5))[1], expected)  # bytes err now and then
     weight = nn.Parameter(table)
-    assert screen_of(Product(rows, weight.detach(), None)).exactly
-    give_bytes(nn.ParameterList([weight]))
-    assert not screen_of(Product(rows, weight, None)).exactly
+    assert screen_of(Product(rows, weight.detach(), None)).exact
+    holder = nn.ParameterList([weight])
+    quantize_model(holder)
+    assert not screen_of(Product(rows, holder[0], None)).exact

@@ -14,7 +14,7 @@ from saccade.decoding.hypothesis import IMPOSSIBLE
 from saccade.decoding.native import WIDEST
 from saccade.decoding.search import search, search_source
 from saccade.interface import Source, VocabularySizes
-from saccade.layers.in_bytes import give_bytes
+from saccade.plans.quantization import quantize_model
 from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
@@ -73,7 +73,7 @@ def test_products_that_threads_share_have_the_same_bits(beam, precision, level):
     """A sentence alone has no neighbours for the other threads."""
     wide = {"width": 512, "feed_forward": 520, "heads": 4, "norm": "pre"}
     model = build_model(("transformer", wide), VocabularySizes(1100, 1100, joint=True)).eval()
-    if precision == "bytes" and (level == "v1" or not give_bytes(model)):
+    if precision == "bytes" and (level == "v1" or not quantize_model(model)):
         pytest.skip("this level has no products of bytes")
     model.settle()  # with its output layer in bytes for greedy search
     config, source = DecodingConfig(beam=beam, nbest=beam, max_length=8), source_of(1)

@@ -15,9 +15,10 @@ from laws.subjects import build_model, make_batch
 from saccade.csrc import library as kernels
 from saccade.csrc.library import without_kernels
 from saccade.interface import Source
-from saccade.layers.in_bytes import give_bytes
-from saccade.layers.products import FEW, product
 from saccade.models import transformer_rows
+from saccade.ops.linear import MOST_ROWS as FEW
+from saccade.ops.linear import linear
+from saccade.plans.quantization import quantize_model
 
 MOST = transformer_rows.FEW_PLACES
 SENTENCES = [[1], [7], [9, 2, 5], [3, 3, 3, 3], [40], [MOST], [MOST + 1], [40, 9]]
@@ -93,7 +94,7 @@ def test_masks_with_holes_and_without_anything(calls):
 @torch.no_grad()
 def test_products_of_a_few_rows(rows, ins, outs, biased):
     x, weight, bias = torch.randn(rows, ins), torch.randn(outs, ins), torch.randn(outs) if biased else None
-    assert_close(product(x, weight, bias), F.linear(x, weight, bias), **CLOSE)
+    assert_close(linear(x, weight, bias), F.linear(x, weight, bias), **CLOSE)
 
 
 @pytest.mark.parametrize("count", [40, 99, 150])
@@ -103,7 +104,7 @@ def test_threads_share_many_hypotheses_by_bytes(count, level):
     if level == "v1":
         pytest.skip("this level has no products of bytes")
     model = build_model(("transformer", {**SMALL, "width": 128})).eval()
-    assert give_bytes(model)
+    assert quantize_model(model)
     batch, before, found = make_batch([3] * count, [4] * count), torch.get_num_threads(), []
     for number in (1, 2, 3):
         torch.set_num_threads(number)

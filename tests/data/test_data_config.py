@@ -28,7 +28,7 @@ def test_defaults_share_one_bpe_vocabulary() -> None:
         ({"tokenizer": "word", "joint": True}, True),
     ],
 )
-def test_joint_is_resolved(settings: dict[str, Any], shared: bool) -> None:
+def test_default_of_joint(settings: dict[str, Any], shared: bool) -> None:
     assert build(DataConfig, settings, where="test").shares_vocabulary is shared
 
 
@@ -41,12 +41,12 @@ def test_joint_is_resolved(settings: dict[str, Any], shared: bool) -> None:
         ({"min_frequency": 0}, "min-frequency"),
         ({"hold_out": -1}, "hold-out"),
         ({"max_ratio": float("nan")}, "max-ratio"),
-        ({"max_ratio": 0.5}, "longer side over shorter"),
+        ({"max_ratio": 0.5}, "max-ratio"),
         ({"tokenizer": "sentences"}, "tokenizer"),
         ({"joint": True, "target_tokenizer": "char"}, "one vocabulary"),
         ({"target": "a.de"}, "without source"),
-        ({"source": ["a", "b"], "target": "c"}, "2 source files have 1 target files"),
-        ({"source": ["a", "b"], "weights": [1]}, "2 source files have 1 weights"),
+        ({"source": ["a", "b"], "target": "c"}, "2 source files but 1 target files"),
+        ({"source": ["a", "b"], "weights": [1]}, "2 source files but 1 weights"),
         ({"source": ["a", "b"], "weights": [1, 0]}, "weights.1"),
         ({"source": ["a", "b"], "weights": [1, 2], "temperature": 5}, "give one of them"),
         ({"source": "a", "temperature": 0}, "temperature"),
@@ -57,13 +57,13 @@ def test_joint_is_resolved(settings: dict[str, Any], shared: bool) -> None:
         ({"batch_token": 5}, "did you mean 'batch-tokens'"),
     ],
 )
-def test_faulty_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SaccadeError, match=message):
         build(DataConfig, settings, where="test")
 
 
 @pytest.mark.parametrize("given", ["a.en", ["a.en"], ("a.en",)])
-def test_one_path_is_a_list_of_one(given: Any) -> None:
+def test_single_path_becomes_a_tuple(given: Any) -> None:
     config = build(DataConfig, {"source": given, "target": given}, where="test")
     assert config.source == config.target == ("a.en",)
     assert build(DataConfig, config.model_dump(mode="json"), where="test") == config

@@ -13,10 +13,10 @@ from saccade.decoding.beam import beam_search
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import constraints_of
 from saccade.decoding.hypothesis import Hypothesis
-from saccade.decoding.largest import LAYERS, largest
 from saccade.decoding.search import search
 from saccade.errors import SaccadeError
 from saccade.interface import Memory, reorder, select
+from saccade.ops.top_k import LAYERS, largest
 
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
 LIMIT = 4

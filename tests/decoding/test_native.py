@@ -17,8 +17,9 @@ from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.native import native_decoder_for
 from saccade.decoding.search import search, search_source
 from saccade.interface import Memory, Source, VocabularySizes
-from saccade.layers.in_bytes import give_bytes, has_bytes
 from saccade.models.transformer import Transformer
+from saccade.ops.int8_linear import int8_available
+from saccade.plans.quantization import quantize_model
 from saccade.symbols import Symbols
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler has built the kernels")
@@ -165,11 +166,11 @@ def test_without_scores_the_tokens_are_the_same(count):
         assert {math.isnan(some[0].score) for some in found} == {count == 300}
 
 
-@pytest.mark.skipif(not has_bytes(), reason="no products of bytes on this processor")
+@pytest.mark.skipif(not int8_available(), reason="no products of bytes on this processor")
 @pytest.mark.parametrize(("beam", "scores"), [(1, False), (1, True), (3, True)])
 def test_by_bytes_neighbours_change_nothing(beam, scores):
     model = sharp_model({"norm": "pre"})
-    assert give_bytes(model)
+    assert quantize_model(model)
     config, sources = DecodingConfig(beam=beam, max_length=9), sentences(200)
     together = search(model, memory_of(model, sources), config, SYMBOLS, scores=scores)
     alone = [search(model, memory_of(model, [one]), config, SYMBOLS, scores=scores)[0] for one in sources]
@@ -204,12 +205,12 @@ def test_sources_are_encoded_by_the_search(beam, count, changes, only_in_c, requ
         assert_same(found, search(model, memory_of(model, rows), config, SYMBOLS))
 
 
-@pytest.mark.skipif(not has_bytes(), reason="no products of bytes on this processor")
+@pytest.mark.skipif(not int8_available(), reason="no products of bytes on this processor")
 @pytest.mark.usefixtures("only_in_c", "threads")
 @pytest.mark.parametrize(("beam", "scores"), [(1, False), (1, True), (3, True)])
 def test_by_bytes_neighbours_change_nothing_from_the_source_on(beam, scores):
     model = sharp_model({"norm": "pre"})
-    assert give_bytes(model)
+    assert quantize_model(model)
     config, rows = DecodingConfig(beam=beam, max_length=9), sentences(200)
     together = search_source(model, source_of(rows), config, SYMBOLS, scores=scores)
     alone = [search_source(model, source_of([one]), config, SYMBOLS, scores=scores)[0] for one in rows]

@@ -9,11 +9,11 @@ from laws.subjects import build_model, make_batch, subjects
 from saccade.csrc.library import level, without_kernels
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
-from saccade.decoding.screening import MANY
+from saccade.decoding.screening import LEAST_ROWS
 from saccade.decoding.search import search
 from saccade.symbols import Symbols
 
-LENGTHS = [1 + row % 7 for row in range(MANY + 5)]
+LENGTHS = [1 + row % 7 for row in range(LEAST_ROWS + 5)]
 CONFIGS = [
     DecodingConfig(beam=1, max_length=8),
     DecodingConfig(beam=1, max_length_factor=1.5, max_length_offset=1, min_length=3, allow_unknown=True),

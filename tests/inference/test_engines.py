@@ -16,7 +16,7 @@ from saccade.inference.ctranslate2_cache import NAME, PROOF
 from saccade.inference.loading import load
 from saccade.inference.translator import Translator
 from saccade.interop import ctranslate2 as interop
-from saccade.layers.in_bytes import bytes_beside, has_bytes
+from saccade.ops.int8_linear import int8_available, quantized_form
 
 
 @pytest.fixture(autouse=True)
@@ -127,13 +127,13 @@ def test_int8_is_never_something_else_in_silence(folder, tmp_path, monkeypatch):
     assert used(load(folder, "cpu", precision="int8"), beam=1) == "ctranslate2"
     with pytest.raises(UsageError, match="random numbers"):
         used(load(folder, "cpu", precision="int8"), sample=True)
-    monkeypatch.setattr(engines, "has_bytes", lambda: False)
+    monkeypatch.setattr(engines, "int8_available", lambda: False)
     with pytest.raises(UsageError) as caught:
         used(load(folder, "cpu", precision="int8"), sample=True)
     assert caught.value.do == "leave the precision to float32"
     with pytest.raises(UsageError, match="cannot run this model"):
         load(save_model(tmp_path / "bahdanau", {}, family="bahdanau"), "cpu", precision="int8")
-    monkeypatch.setattr(loading, "has_bytes", lambda: False)
+    monkeypatch.setattr(loading, "int8_available", lambda: False)
     with pytest.raises(UsageError, match="products of bytes"):
         load(folder, "cpu", engine="torch", precision="int8")
     monkeypatch.setattr(loading, "library", lambda: object())  # kernels, but none of bytes: an old processor
@@ -144,14 +144,14 @@ def test_int8_is_never_something_else_in_silence(folder, tmp_path, monkeypatch):
         loading.check_bytes(torch.device("meta"))
 
 
-@pytest.mark.skipif(not has_bytes(), reason="no products of bytes: no C compiler, or an old processor")
+@pytest.mark.skipif(not int8_available(), reason="no products of bytes: no C compiler, or an old processor")
 @pytest.mark.parametrize("beam", [1, 3])
 def test_int8_on_torch(folder, beam):
     exact, rough = (load(folder, "cpu", engine="torch", precision=kind) for kind in ("float32", "int8"))
-    weights = [bytes_beside(weight) for weight in rough.model.parameters() if weight.dim() == 2]
+    weights = [quantized_form(weight) for weight in rough.model.parameters() if weight.dim() == 2]
     assert weights
     assert all(weights)
-    assert not any(bytes_beside(weight) for weight in exact.model.parameters())
+    assert not any(quantized_form(weight) for weight in exact.model.parameters())
     together = best(rough, beam=beam)
     assert together == [best_of_one(rough, text, beam) for text in TEXTS]
     assert sum(map(len, together)) > 0
@@ -226,7 +226,7 @@ def test_a_folder_that_cannot_be_written_is_no_hindrance(folder, monkeypatch):
     def refuse(path: Path) -> None:
         raise SaccadeError("cannot be written: Read-only file system", where=str(path))
 
-    monkeypatch.setattr(ctranslate2_cache, "whole_folder", refuse)
+    monkeypatch.setattr(ctranslate2_cache, "atomic_folder", refuse)
     expected = best(load(folder, "cpu", engine="torch"), beam=1)
     assert best(load(folder, "cpu", engine="ctranslate2"), beam=1) == expected
     assert not (folder / NAME).exists()
@@ -236,7 +236,7 @@ def test_without_any_place_to_write_auto_is_torch(folder, monkeypatch, capsys):
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(ctranslate2_cache, "whole_folder", refuse)
+    monkeypatch.setattr(ctranslate2_cache, "atomic_folder", refuse)
     monkeypatch.setattr(ctranslate2_cache.tempfile, "TemporaryDirectory", refuse)
     assert best(load(folder, "cpu"), beam=1) == best(load(folder, "cpu", engine="torch"), beam=1)
     assert capsys.readouterr().err == "saccade: using torch: Read-only file system\n"

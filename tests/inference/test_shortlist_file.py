@@ -7,10 +7,10 @@ import pytest
 from inference.small_models import PAIRS, TEXTS, save_model
 from saccade.data.config import DataConfig
 from saccade.data.lexicon.ibm_model_1 import learn_translations
-from saccade.data.lexicon.lexicon_file import PiecePairs, pieces_of, write_lexicon
+from saccade.data.lexicon.lexicon_file import write_lexicon
 from saccade.data.reading.pair_files import Pair
 from saccade.data.reading.text_lines import FileError
-from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
+from saccade.data.tokenizers.tokenizer_pair import PiecePairs, join_pieces, train_tokenizers
 from saccade.errors import SaccadeError, UsageError
 from saccade.inference import shortlist as module
 from saccade.inference.loading import load
@@ -88,7 +88,7 @@ def test_pairs_become_pieces(folder):
     tokenizers = load(folder, "cpu").tokenizers
     [first, *_] = PiecePairs(PAIRS, tokenizers)
     assert first.source.split() == [*"abcdefghijklmnop"]
-    assert pieces_of(tokenizers.target, ["AB"]) == ["A B"]
+    assert join_pieces(tokenizers.target, ["AB"]) == ["A B"]
 
 
 def test_words_that_look_like_symbols_go_through_the_file(tmp_path):

@@ -46,7 +46,7 @@ def test_batch_size_and_windows_have_no_influence(translator, monkeypatch, chang
 @pytest.mark.parametrize("changes", [{"beam": 1}, {"beam": 4, "nbest": 2}, {"sample": True, "seed": 5}])
 def test_batches_side_by_side_give_what_one_after_another_give(translator, monkeypatch, changes):
     expected = [line.text for line in translator.translate_window(TEXTS, translator.settings(changes))]
-    monkeypatch.setattr("saccade.parallel_map.LEAST", 7)
+    monkeypatch.setattr("saccade.parallel_map.MIN_TOKENS", 7)
     monkeypatch.setattr("saccade.inference.engine.LEAST_SHARE", 7)
     torch.set_num_threads(2)
     both = threading.Barrier(2, timeout=60)  # passed only by two threads at once

@@ -1,4 +1,4 @@
-"""Models with tokenizers, small and at random, as the formats of others get them."""
+"""Small random models with tokenizers for the export tests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Subject(NamedTuple):
 def subject(
     family: str = "transformer", *, joint: bool = True, kind: str = "bpe", noise: float = NOISE, **changes: Any
 ) -> Subject:
-    """A model of a family in miniature with some settings changed; every parameter is random, none is zero."""
+    """A small model of a family with changed settings and random nonzero parameters."""
     data = build(
         DataConfig,
         {
@@ -66,14 +66,14 @@ def subject(
 
 
 def padded(sequences: list[list[int]]) -> Source:
-    """Ids as a model reads them: each row ended, then padded."""
+    """Append the end symbol to each sequence and pad."""
     rows = [torch.tensor([*ids, Symbols.end]) for ids in sequences]
     values = pad_sequence(rows, batch_first=True, padding_value=Symbols.pad)
     return Source(values, padding_mask(torch.tensor([len(row) for row in rows])))
 
 
 def train(made: Subject, steps: int = 80) -> None:
-    """Learn the pairs by heart, so that outputs are sentences that end."""
+    """Overfit the pairs, so that outputs are sentences with an end."""
     optimizer = torch.optim.Adam(made.model.parameters(), lr=1e-2)
     texts = zip(*PAIRS, strict=True)
     source, target = (part.encode_batch(side) for part, side in zip(made.tokenizers, texts, strict=True))

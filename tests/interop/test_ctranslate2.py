@@ -35,7 +35,7 @@ def one_thread():
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
-def test_greedy_search_gives_the_same_tokens_and_log_probabilities(tmp_path, changes, joint):
+def test_greedy_search_gives_equal_tokens_and_log_probabilities(tmp_path, changes, joint):
     folder = save_model(tmp_path / "model", changes, joint=joint)
     torch_engine, fast = (load(folder, "cpu", engine=name) for name in ("torch", "ctranslate2"))
     settings = torch_engine.settings({"beam": 1})
@@ -46,7 +46,7 @@ def test_greedy_search_gives_the_same_tokens_and_log_probabilities(tmp_path, cha
         assert other.score == pytest.approx(one.score, abs=1e-4)
 
 
-def test_every_row_of_the_vocabulary_is_kept(tmp_path):
+def test_every_vocabulary_row_is_kept(tmp_path):
     folder = load_model_folder(save_model(tmp_path / "model", joint=False))
     (tmp_path / "out").mkdir()
     interop.save_ctranslate2(tmp_path / "out", folder.model, folder.choice.config, folder.tokenizers)
@@ -60,7 +60,7 @@ def test_every_row_of_the_vocabulary_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("joint", [True, False])
-def test_an_export_can_be_used_without_saccade(tmp_path, joint):
+def test_export_runs_without_saccade(tmp_path, joint):
     """As docs/guide/exporting.md says."""
     folder = load_model_folder(save_model(tmp_path / "model", joint=joint))
     (tmp_path / "out").mkdir()
@@ -77,18 +77,18 @@ def test_an_export_can_be_used_without_saccade(tmp_path, joint):
         assert written == expected.translate(text, beam=1, max_length=7)
 
 
-def test_all_other_families_and_some_variants_are_not_expressible(tmp_path):
+def test_unsupported_models_are_errors(tmp_path):
     reasons = {name: interop.expressible(choice.config) for name, choice in presets().items()}
     assert {name for name, reason in reasons.items() if reason is None} == {
         name
         for name in load_family("transformer").presets
         if name not in ("transformer-local-tiny", "transformer-moe-tiny")
     }
-    for changes, said in (
+    for changes, message in (
         ({"radius": 2}, "radius"),
         ({"experts": 4}, "experts"),
-        ({"position_use": "concatenate", "position_width": 4}, "beside the embedding"),
+        ({"position_use": "concatenate", "position_width": 4}, "concatenates"),
     ):
         folder = load_model_folder(save_model(tmp_path / "model", changes))
-        with pytest.raises(SaccadeError, match=said):
+        with pytest.raises(SaccadeError, match=message):
             interop.save_ctranslate2(Path(tmp_path), folder.model, folder.choice.config)

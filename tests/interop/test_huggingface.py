@@ -1,4 +1,4 @@
-"""Logits and texts of an exported folder, as transformers computes them, are ours."""
+"""An exported folder gives the same logits and texts in transformers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_logits_and_texts_are_equal(exported: tuple[Subject, Path]) -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_sentences_of_a_trained_model(norm: str, tmp_path: Path) -> None:
+def test_trained_model_gives_equal_sentences(norm: str, tmp_path: Path) -> None:
     made = subject(norm=norm, width=32, max_positions=64, noise=0.0)
     train(made)
     made = made._replace(decoding={**made.decoding, "max_length": 0, "allow_unknown": True})
@@ -111,7 +111,7 @@ def test_tokenizers_are_equal(exported: tuple[Subject, Path]) -> None:
             assert theirs.decode(ours.encode(text).ids) == ours.decode(ours.encode(text).ids)
 
 
-def test_whitespace_is_that_of_python() -> None:
+def test_whitespace_matches_python() -> None:
     import re
 
     from saccade.interop.huggingface_tokenizer import WHITESPACE
@@ -120,7 +120,7 @@ def test_whitespace_is_that_of_python() -> None:
     assert [c for c in characters if re.fullmatch(WHITESPACE, c)] == [c for c in characters if c.isspace()]
 
 
-def test_beams_and_lengths_are_written(tmp_path: Path) -> None:
+def test_generation_config(tmp_path: Path) -> None:
     made = subject()
     decoding = {**made.decoding, "beam": 4, "length_penalty": "plain", "length_alpha": 0.6, "min_length": 3}
     save_huggingface(tmp_path, made.model, made.choice.config, made.tokenizers, decoding)
@@ -134,14 +134,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "radius": ({"radius": 2}, "radius is 2"),
     "experts": ({"experts": 4}, "experts is 4"),
     "concatenated positions": ({"position_use": "concatenate", "position_width": 4}, "position-use is concatenate"),
-    "pre with two tables": ({"norm": "pre", "embeddings": "separate"}, "norm is pre with an embedding table each"),
+    "pre with two tables": ({"norm": "pre", "embeddings": "separate"}, "norm is pre with separate embedding tables"),
     "post with learned positions": ({"positions": "learned"}, "norm is post with positions learned"),
     "another family": ({"family": "bahdanau"}, "no Transformer"),
 }
 
 
 @pytest.mark.parametrize(("changes", "what"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_expressed_is_refused(changes: dict[str, Any], what: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_errors(changes: dict[str, Any], what: str, tmp_path: Path) -> None:
     made = subject(**changes)
     with pytest.raises(SaccadeError, match=what) as caught:
         save_huggingface(tmp_path, made.model, made.choice.config, made.tokenizers, made.decoding)

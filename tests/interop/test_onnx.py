@@ -1,4 +1,4 @@
-"""Every family as ONNX: the logits of ONNX Runtime are ours at all sizes, over a decode longer than what was traced."""
+"""ONNX export of every family: ONNX Runtime gives the same logits for all sizes and for long decodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from saccade.symbols import Symbols
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: nothing to compare with")
 
 UNROLLED = {"bytenet", "lstmn"}
-"""Families whose encoder does as many operations as Python finds the input long; docs/guide/exporting.md lists them."""
+"""Families whose number of encoder operations depends on the input length (docs/guide/exporting.md)."""
 
 ALL = [(name, dict(changes)) for name in FAMILIES for changes in ({}, *load_family(name).variants)]
 EXPORTED = [case for case in ALL if case[0] not in UNROLLED]
@@ -34,7 +34,7 @@ def label(case: tuple[str, dict[str, Any]]) -> str:
 
 
 class Runtime:
-    """Runs an exported folder by what its description says, and by nothing else."""
+    """Runs an exported folder using only its saccade.json."""
 
     def __init__(self, folder: Path) -> None:
         self.description = json.loads((folder / "saccade.json").read_text())
@@ -57,7 +57,7 @@ class Runtime:
 
 @torch.no_grad()
 def largest_difference(made: Subject, runtime: Runtime, texts: list[str]) -> float:
-    """Of a logit, over a greedy decode of some texts as one batch; relative to the largest where that is above 1."""
+    """The largest difference of the logits in a greedy decode of a batch; relative to the largest logit above 1."""
     source = padded(made.tokenizers.source.encode_batch(texts))
     assert isinstance(source.values, torch.Tensor)
     theirs = runtime.start(source.values.numpy(), source.mask.numpy())
@@ -88,7 +88,7 @@ def test_logits_are_equal(case: tuple[str, dict[str, Any]], tmp_path: Path, capf
 
 
 @pytest.mark.parametrize("name", sorted(UNROLLED))
-def test_what_cannot_be_traced_is_refused(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_untraceable_models_are_errors(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     made = subject(name)
     with (
         pytest.raises(SaccadeError, match="depends on the length of its input") as caught,
@@ -100,7 +100,7 @@ def test_what_cannot_be_traced_is_refused(name: str, tmp_path: Path, capfd: pyte
     assert capfd.readouterr() == ("", "")
 
 
-def test_graphs_are_valid_and_lean(tmp_path: Path) -> None:
+def test_graphs_are_valid_and_have_no_unused_inputs(tmp_path: Path) -> None:
     import onnx
 
     made = subject(joint=False)
@@ -120,14 +120,14 @@ def test_long_inputs_and_long_outputs(tmp_path: Path) -> None:
     assert largest_difference(made, Runtime(tmp_path), ["A green man " * 150]) < 1e-5
 
 
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_onnx_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     made = subject()
     with pytest.raises(SaccadeError, match="package onnx is not installed"):
         save_onnx(tmp_path, made.model, "transformer", made.tokenizers)
 
 
-def test_nothing_is_left_changed(tmp_path: Path) -> None:
+def test_export_does_not_change_the_model(tmp_path: Path) -> None:
     import saccade.layers.recurrent as module
 
     made = subject(radius=2, experts=4)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from laws.subjects import build_model, choice_of, make_batch, subjects
-from saccade.distributed.group import Group, join
+from saccade.distributed.group import Group, join_process_group
 from saccade.training.loop import accumulate
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizers import scale_and_clip
@@ -41,7 +41,7 @@ def work(rank: int, port: int, subjects: list[Subject], folder: str) -> None:
     environment = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in environment.items()})
     torch.set_num_threads(1)
-    group = join(torch.device("cpu"))
+    group = join_process_group(torch.device("cpu"))
     for number, subject in enumerate(subjects):
         for count in COUNTS:
             save_file(gradients(subject, group, count), Path(folder) / f"{number}-{count}-{rank}.safetensors")

@@ -9,11 +9,11 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from saccade.interface import VocabularySizes
-from saccade.layers.dropout import dropout
 from saccade.layers.embedding import Embedding, OutputLayer, embedding_table, token_embeddings
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.positions import sinusoids
 from saccade.layers.residual import Residual
+from saccade.ops.dropout import dropout
 
 
 def test_feed_forward_is_equation_2():

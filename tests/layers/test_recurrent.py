@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from saccade.layers.cells import RecurrentState
 from saccade.layers.masks import padding_mask
 from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent, last, masked_mean, reverse
+from saccade.ops.recurrent_cells import RecurrentState
 
 KINDS = ["lstm", "gru"]
 

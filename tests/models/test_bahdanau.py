@@ -7,9 +7,9 @@ from torch.testing import assert_close
 
 from laws.subjects import SIZES, build_model, make_batch
 from saccade.interface import VocabularySizes
-from saccade.layers.cells import gru_state
 from saccade.models.bahdanau import FAMILY
 from saccade.models.registry import Choice
+from saccade.ops.recurrent_cells import gru_state
 
 
 def test_the_first_steps_follow_the_equations():

@@ -8,13 +8,13 @@ import torch
 from torch.testing import assert_close
 
 from laws.subjects import build_model, make_batch, take
-from saccade import parallel_map as side_by_side
-from saccade.data.cache.corpus import Corpus, corpus_of_arrays
-from saccade.data.sampling.batch_sampler import Order, Place
-from saccade.data.tokenizers.bpe_dropout import WHOLE, Parts, Splitting
+from saccade import parallel_map
+from saccade.data.cache.corpus import Corpus, corpus_from_arrays
+from saccade.data.sampling.batch_sampler import BatchSampler, EpochPosition
+from saccade.data.tokenizers.bpe_dropout import NOT_MERGED, BpeDropout, MergeTable
 from saccade.symbols import Symbols
-from saccade.training.checkpoints.background_saving import Saver
-from saccade.training.checkpoints.checkpoint import State, load_checkpoint
+from saccade.training.checkpoints.background_saving import CheckpointSaver
+from saccade.training.checkpoints.checkpoint import TrainingState, load_checkpoint
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Loop, NotFiniteError, Progress, accumulate, random_key
 from saccade.training.objectives.likelihood import Likelihood
@@ -30,14 +30,14 @@ def make_corpus(count: int = 40, seed: int = 0) -> Corpus:
         offsets = np.cumsum([0, *(len(row) for row in rows)])
         return np.concatenate(rows).astype(np.int32), offsets.astype(np.int64)
 
-    return corpus_of_arrays(*side(), *side())
+    return corpus_from_arrays(*side(), *side())
 
 
-def higher_half_split() -> Splitting:
+def higher_half_split() -> BpeDropout:
     """Tokens of the higher half are split into two of the lower one, three times in ten."""
-    left, right = np.full(23, WHOLE, dtype=np.int32), np.full(23, WHOLE, dtype=np.int32)
+    left, right = np.full(23, NOT_MERGED, dtype=np.int32), np.full(23, NOT_MERGED, dtype=np.int32)
     left[13:], right[13:] = np.arange(4, 14), np.arange(5, 15)
-    return Splitting(Parts(left, right), Parts(left, right), 0.3, 64)
+    return BpeDropout(MergeTable(left, right), MergeTable(left, right), 0.3, 64)
 
 
 def make_loop(
@@ -46,14 +46,14 @@ def make_loop(
     dropout: float = 0.1,
     progress: Progress | None = None,
     batches: int = 1,
-    splitting: Splitting | None = None,
+    splitting: BpeDropout | None = None,
 ) -> Loop:
     model, objective = build_model(("transformer", {"dropout": dropout})).train(), Likelihood(0.1)
     return Loop(
         model,
         lambda _: objective,
         make_optimizer(model, TrainingConfig()),
-        Order(corpus, batch_tokens=64, seed=7),
+        BatchSampler(corpus, batch_tokens=64, seed=7),
         symbols=Symbols(),
         rate=lambda step: 1e-3,
         seed=7,
@@ -102,11 +102,11 @@ def test_an_epoch_sees_every_example_once_and_then_begins_anew():
     while loop.progress.place.epoch == 0:
         next(updates)
     assert sorted(seen) == list(range(len(corpus)))
-    assert loop.progress.place == Place(1)
+    assert loop.progress.place == EpochPosition(1)
     next(updates)
     assert loop.progress == Progress(
         step=loop.progress.step,
-        place=Place(1, 0, 2),
+        place=EpochPosition(1, 0, 2),
         source_tokens=loop.progress.source_tokens,
         target_tokens=loop.progress.target_tokens,
     )
@@ -121,8 +121,8 @@ def test_a_run_from_a_checkpoint_is_the_uninterrupted_run_to_the_last_bit(splitt
     updates = first.updates()
     for _ in range(11):
         next(updates)
-    with Saver(tmp_path, keep=1, every=1) as saver:
-        saver.save(first.model, first.optimizer, State(first.progress))
+    with CheckpointSaver(tmp_path, keep=1, every=1) as saver:
+        saver.save(first.model, first.optimizer, TrainingState(first.progress))
         for _ in range(3):  # what is saved is that moment, however far the model is when it is written
             next(updates)
     second = make_loop(corpus, splitting=splitting)
@@ -146,7 +146,7 @@ def test_random_keys_differ_from_place_to_place():
 @pytest.fixture
 def two_threads(monkeypatch):
     """A batch of any size is computed in two parts."""
-    monkeypatch.setattr(side_by_side, "LEAST", 1)
+    monkeypatch.setattr(parallel_map, "MIN_TOKENS", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -222,7 +222,7 @@ def test_a_loss_that_is_not_finite_names_its_batch_and_changes_nothing():
             before = {name: parameter.clone() for name, parameter in loop.model.named_parameters()}
             next(updates)
     named = str(caught.value)
-    guilty = next(planned.rows for planned in loop.order.rest_of_epoch(Place()) if 13 in planned.rows)
+    guilty = next(planned.indices for planned in loop.order.rest_of_epoch(EpochPosition()) if 13 in planned.indices)
     assert str(guilty[0]) in named
     for name, parameter in loop.model.named_parameters():
         assert torch.equal(parameter, before[name])

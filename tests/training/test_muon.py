@@ -9,9 +9,9 @@ from laws.subjects import build_model, make_batch
 from saccade.training.checkpoints.checkpoint import optimizer_tensors
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import accumulate
-from saccade.training.muon import Muon, is_matrix, orthogonal, parts_of
+from saccade.training.muon import Muon, is_matrix, matrix_count, orthogonalize
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.optimizers import kept_of, make_optimizer
+from saccade.training.optimizers import make_optimizer, optimizer_state_keys
 
 MUON = TrainingConfig(optimizer="muon", momentum=0.9)
 
@@ -21,7 +21,7 @@ def test_orthogonal_matrices_keep_their_directions(shape):
     """The singular vectors stay, the singular values come near 1."""
     torch.manual_seed(0)
     matrices = torch.randn(shape)
-    found = orthogonal(matrices)
+    found = orthogonalize(matrices)
     left, _, right = torch.linalg.svd(matrices, full_matrices=False)
     values = left.mT @ found @ right.mT  # diagonal, if the vectors are the same
     diagonal = values.diagonal(dim1=-2, dim2=-1)
@@ -31,7 +31,7 @@ def test_orthogonal_matrices_keep_their_directions(shape):
 
 def test_the_size_of_a_matrix_does_not_matter():
     matrices = torch.randn(2, 6, 6)
-    assert_close(orthogonal(matrices * 1e-3), orthogonal(matrices), rtol=1e-3, atol=1e-3)
+    assert_close(orthogonalize(matrices * 1e-3), orthogonalize(matrices), rtol=1e-3, atol=1e-3)
 
 
 def test_tables_and_vectors_are_left_to_adam():
@@ -40,10 +40,10 @@ def test_tables_and_vectors_are_left_to_adam():
     assert isinstance(optimizer, Muon)
     for name, parameter in model.named_parameters():
         wanted = ("momentum",) if is_matrix(name, parameter) else ("step", "exp_avg", "exp_avg_sq")
-        assert kept_of(optimizer, parameter) == wanted
+        assert optimizer_state_keys(optimizer, parameter) == wanted
         assert (parameter in optimizer.parts) == (name.endswith("weight") and parameter.ndim == 2)
     names = {name for name, parameter in model.named_parameters() if parameter in optimizer.parts}
-    assert {parts_of(name) for name in names} == {1, 2, 3}
+    assert {matrix_count(name) for name in names} == {1, 2, 3}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_step_moves_everything_and_keeps_what_it_says():
     assert all(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
     tensors = optimizer_tensors(model, optimizer)
     for name, parameter in model.named_parameters():
-        assert {f"{name}/{key}" for key in kept_of(optimizer, parameter)} <= tensors.keys()
+        assert {f"{name}/{key}" for key in optimizer_state_keys(optimizer, parameter)} <= tensors.keys()
 
 
 def test_the_first_step_by_hand():
@@ -91,7 +91,7 @@ def test_the_first_step_by_hand():
     optimizer.param_groups[0]["lr"] = 0.5
     before, gradient = weight.detach().clone(), weight.grad.clone()
     optimizer.step()
-    directions = torch.cat([orthogonal(part[None])[0] for part in gradient.chunk(3)])
+    directions = torch.cat([orthogonalize(part[None])[0] for part in gradient.chunk(3)])
     assert_close(weight.detach(), before * (1 - 0.5 * 0.1) - 0.5 * 0.2 * 8**0.5 * directions, rtol=1e-3, atol=1e-4)
 
 

@@ -1,1 +1,1 @@
-"""The command line: one file a verb; parse, build, call; heavy imports stay inside the verb."""
+"""The command line: one file per command; `options/` reads arguments, `output/` writes results and errors."""

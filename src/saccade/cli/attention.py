@@ -1,4 +1,4 @@
-"""`saccade attention`: where the model looks while it writes."""
+"""`saccade attention`: show the attention weights of one translation."""
 
 from __future__ import annotations
 
@@ -7,46 +7,42 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.alignment import draw, save_heads_png, save_png
-from saccade.cli.device import Device
-from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, system_of
-from saccade.cli.json_output import write_json_output
-from saccade.cli.settings import decoding_settings
+from saccade.cli.options.model import Device, EnsembleOptions, Run, System
+from saccade.cli.options.settings import decoding_settings
+from saccade.cli.output.alignment import draw, save_heads_png, save_png
+from saccade.cli.output.json_output import JsonFile, write_json_output
 from saccade.errors import UsageError
 
 
 def attention(
     context: typer.Context,
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory or a model folder.")],
-    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What the model reads.")],
+    run: Run,
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="The input sentence.")],
     target: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What the model writes; without it, its own output.")
+        str | None, typer.Option(metavar="TEXT", help="The output to explain.  [default: the translation]")
     ] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="A heat map as a picture.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Save a heat map as PNG.")] = None,
     heads: Annotated[
-        bool, typer.Option("--heads", help="With --png: every head of every cross layer, not their mean.")
+        bool, typer.Option("--heads", help="With --png: one heat map per cross-attention head, not their mean.")
     ] = False,
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="[FILE]", help="Pieces and weights; without a .json file to stdout.")
-    ] = None,
-    beam: Annotated[int | None, typer.Option(help="Width of the beam that finds the output.")] = None,
-    ensemble: Ensemble = None,
-    ensemble_mean: EnsembleMean = None,
-    ensemble_weights: EnsembleWeights = None,
+    json_file: JsonFile = None,
+    beam: Annotated[int | None, typer.Option(help="Beam size of the translation.")] = None,
+    *,
+    ensemble: EnsembleOptions,
     device: Device = "auto",
 ) -> None:
-    """Show where a model looks while it writes.
+    """Show the attention weights of one translation.
 
-    Rows are what it writes, columns what it reads; dark is much attention. The heads of an ensemble are those of all
-    its models, which must share one source tokenizer.
+    Rows are output tokens, columns input tokens; dark cells are large weights. An ensemble shows the heads of all its
+    models, which must share one source tokenizer.
 
     \b
     saccade attention runs/x "a sentence"
     saccade attention runs/x "a sentence" --png heads.png --heads
     """
     if heads and png is None:
-        raise UsageError("--heads draws a picture", do="say where to: --png heads.png")
-    translator = system_of(run, ensemble, ensemble_mean, ensemble_weights).load(device)
+        raise UsageError("--heads needs --png", do="name the file to write: --png heads.png")
+    translator = System.from_options(run, ensemble).load(device)
     settings = decoding_settings(translator, context, {"beam": beam})
     explanation = translator.explain(sentence, target, **settings.model_dump())
     if png is not None:

@@ -1,4 +1,4 @@
-"""`saccade average`: several sets of weights become one model."""
+"""`saccade average`: average the weights of models or checkpoints."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from saccade.errors import SaccadeError, UsageError
 
 def average(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Model folders, checkpoints, or with --last one run.")
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="Model folders, runs or checkpoints; with --last, one run."),
     ],
     output: Annotated[Path, typer.Option(metavar="FOLDER", help="A new model folder.")],
-    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="The newest N checkpoints of the run.")] = None,
+    last: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Average the newest N checkpoints of the run.")
+    ] = None,
 ) -> None:
-    """Average the weights of models or of checkpoints.
+    """Average the weights of models or checkpoints.
 
     The result is a complete model folder.
 
@@ -28,12 +31,13 @@ def average(
     """
     if last is not None:
         if len(folders) != 1:
-            raise UsageError("--last takes the checkpoints of one run", do="name one run, or leave --last out")
+            raise UsageError("--last averages the checkpoints of one run", do="name one run, or leave --last out")
         paths, model = last_checkpoints(folders[0], last), find_model(folders[0])
     else:
         if len(folders) < 2:
             raise UsageError(
-                "one folder has no average", do="name several folders, or a run with --last 5 for its checkpoints"
+                "averaging needs at least two folders",
+                do="name several folders, or one run and --last 5 to average its checkpoints",
             )
         paths, model = [find_weights(folder) for folder in folders], find_model(folders[0])
         for folder in folders[1:]:
@@ -46,10 +50,10 @@ def average(
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
     """The newest checkpoints of a run."""
-    from saccade.training.checkpoints.checkpoint import checkpoints
-    from saccade.training.run_directory import RunDirectory
+    from saccade.training.checkpoints.checkpoint import list_checkpoints
+    from saccade.training.runs.directory import RunDirectory
 
-    kept = checkpoints(RunDirectory(run).checkpoints)
+    kept = list_checkpoints(RunDirectory(run).checkpoints)
     if len(kept) < count:
         raise SaccadeError(
             f"holds {len(kept)} checkpoints, not {count}",
@@ -60,51 +64,53 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
 
 
 def find_weights(folder: Path) -> Path:
-    """A checkpoint as it is, or the model folder of a run."""
+    """The folder that holds the weights: the checkpoint itself, or the model folder of a run."""
     return folder if is_checkpoint(folder) else find_model(folder)
 
 
 def find_model(folder: Path) -> Path:
-    """The model folder that tells how to read these weights; a checkpoint's stands in its run."""
+    """The model folder with the config and tokenizers for these weights; a checkpoint uses that of its run."""
     from saccade.model_folder import find_model_folder
 
     return find_model_folder(folder.resolve().parent.parent if is_checkpoint(folder) else folder)
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether this is a training checkpoint and no model folder."""
+    """Whether this is a training checkpoint rather than a model folder."""
     from saccade.training.checkpoints.checkpoint import STATE
 
     return (folder / STATE).is_file()
 
 
 def check_same_model(first: Path, other: Path) -> None:
-    """Refuse models whose settings or tokens differ: their weights may fit, but their average would be noise."""
+    """Raise an error if settings or vocabularies differ: the shapes may match, but the average is meaningless."""
     from saccade.folder import describe_file, read_json
 
     if read_json(first / "config.json").get("model") != read_json(other / "config.json").get("model"):
         raise SaccadeError(
-            f"has other model settings than {first}", where=str(other), do="average models of one run, or of one recipe"
+            f"has different model settings than {first}",
+            where=str(other),
+            do="average models of one run, or of one recipe",
         )
     vocabularies = [
         {file.name: describe_file(file) for file in folder.glob("tokenizer*.json")} for folder in (first, other)
     ]
     if vocabularies[0] != vocabularies[1]:
         raise SaccadeError(
-            f"has another vocabulary than {first}",
+            f"has a different vocabulary than {first}",
             where=str(other),
-            do="average models of one run, or of one tokenizer",
+            do="average models of one run, or with one tokenizer",
         )
 
 
 def write_average(paths: list[Path], model: Path, output: Path) -> None:
-    """A copy of a model folder with averaged weights."""
+    """Write a copy of a model folder with averaged weights."""
     from saccade.inference.loading import translator_from
-    from saccade.model_folder import load_model_folder, put_weights, save_model_folder
+    from saccade.model_folder import copy_weights, load_model_folder, save_model_folder
     from saccade.training.checkpoints.averaging import average_weights
 
     folder = load_model_folder(model)
-    translator_from(folder, where=str(model))  # its decoding defaults are copied, so they must be some
-    put_weights(folder.model, average_weights(paths), paths[0])
+    translator_from(folder, where=str(model))  # checks the decoding defaults, which are copied
+    copy_weights(folder.model, average_weights(paths), paths[0])
     note = f"\nThe weights are the average of {len(paths)}: {', '.join(str(path) for path in paths)}.\n"
     save_model_folder(output, replace(folder, card=folder.card + note))

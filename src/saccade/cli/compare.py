@@ -1,4 +1,4 @@
-"""`saccade compare`: several models on the same data with the same budget, in one table."""
+"""`saccade compare`: train several models on the same data and budget, and compare them in one table."""
 
 from __future__ import annotations
 
@@ -10,94 +10,101 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.cli.command import SETTINGS, Settings
-from saccade.cli.settings import DEFAULT_PRESET, PLAIN, apply_settings, run_settings, written
-from saccade.cli.table import table
-from saccade.cli.train import check_readable
+from saccade.cli.options.command import SETTINGS, SettingHelp, Settings
+from saccade.cli.options.settings import (
+    DEFAULT_PRESET,
+    LISTED_ELSEWHERE,
+    apply_settings,
+    format_default,
+    parse_run_settings,
+)
+from saccade.cli.options.training_run import DataOptions, check_readable
+from saccade.cli.output.table import format_table
 from saccade.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from saccade.studies.comparison.compare import Outcome
     from saccade.studies.comparison.request import Request
 
-WIDTH = 120  # of a terminal, in columns
+TERMINAL_WIDTH = 120
 GROUPS = ("model", "data", "training", "decoding")
 LIMITS = ("training.max-steps", "training.max-epochs", "training.max-minutes")
-FRESH = ("training.start", "training.objective", "training.risk")
-"""Settings of a training that goes on from another one."""
+FINE_TUNING = ("training.start", "training.objective", "training.risk")
+"""Settings of fine-tuning: a comparison trains every model from scratch."""
 
 
-def compared_rows(_: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Every setting that the runs of a comparison can have in common; their length is not one of them."""
+def describe_shared_settings(_: Mapping[str, Any]) -> list[SettingHelp]:
+    """Every setting that all runs of a comparison can share; --budget decides their length."""
     from saccade.config import describe
     from saccade.training.config import RunConfig
 
-    shared = "Any setting that all these models have, such as --model.dropout."
-    rows = [row for row in describe(RunConfig) if row[0] not in PLAIN and not row[0].startswith((*LIMITS, *FRESH))]
-    return [("model.FIELD", "", shared), *((name, written(default), text) for name, default, text in rows)]
+    shared = "A model setting that all compared models have, such as --model.dropout."
+    rows = [row for row in describe(RunConfig) if row[0] not in LISTED_ELSEWHERE]
+    rows = [row for row in rows if not row[0].startswith((*LIMITS, *FINE_TUNING))]
+    return [("model.FIELD", "", shared), *((name, format_default(default), text) for name, default, text in rows)]
 
 
-COMPARED = Settings(compared_rows)
+COMPARISON_SETTINGS = Settings(describe_shared_settings)
 
 
 def compare(
     context: typer.Context,
     recipe: Annotated[
         Path | None,
-        typer.Argument(metavar="RECIPE", help="A YAML file; its data and its decoding are taken, nothing else."),
+        typer.Argument(metavar="RECIPE", help="A YAML file; only its data and decoding settings are used."),
     ] = None,
-    source: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Training data, as in `saccade train`.")
-    ] = None,
-    target: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Like --source.")] = None,
-    valid_source: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --source.")] = None,
-    valid_target: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --target.")] = None,
+    *,
+    data: DataOptions,
     test_source: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What every model translates, one sentence a line.")
+        Path | None, typer.Option(metavar="FILE", help="Test set: source sentences, one per line.")
     ] = None,
     test_reference: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Right answers, line by line; may be given several times.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Reference translations of the test set, one per line. Can be repeated."),
     ] = None,
     models: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="Families or presets, with commas between; a family is its first preset."),
+        typer.Option(
+            metavar="NAMES", help="Families or presets, separated by commas; a family stands for its first preset."
+        ),
     ] = None,
     budget: Annotated[
         str,
-        typer.Option(metavar="TIME|TOKENS", help="Of each model: 90s, 10m, 2h of training, or 5Mtok target tokens."),
+        typer.Option(
+            metavar="TIME|TOKENS", help="Budget of each model: training time (90s, 10m, 2h) or target tokens (5Mtok)."
+        ),
     ] = "10m",
     sentence: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Draw its alignments.  [default: the first test sentence of 12 to 18 words]"),
+        typer.Option(
+            metavar="TEXT",
+            help="Plot the attention for this sentence.  [default: the first test sentence of 12 to 18 words]",
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option(metavar="DIR", help="Runs, outputs and the report.")] = Path("runs/compare"),
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Directory for runs, outputs and the report.")] = Path(
+        "runs/compare"
+    ),
 ) -> None:
-    """Train several models alike and compare them in one table.
+    """Train several models on one budget and compare them.
 
     \b
     saccade compare --source a.en --target a.de --valid-source v.en --valid-target v.de \\
         --test-source t.en --test-reference t.de --models seq2seq,luong,transformer --budget 10m
     saccade compare recipes/multi30k.yaml --test-source t.en --test-reference t.de --models bahdanau,transformer
 
-    Each model trains with the settings of its own family, unless a setting below says otherwise. The number of
-    updates is planned before, by a short trial on this machine. The same command again goes on where it was
-    interrupted. Writes compare.html, compare.md, compare.csv and pictures; exits with 1 if a model failed.
+    Each model trains with the recommended settings of its family, unless a setting below overrides them. A short
+    trial on this machine decides the number of updates. After an interruption, the same command continues. Writes
+    compare.html, compare.md, compare.csv and plots. Exits with 1 if a model failed.
     """
     from saccade.studies.comparison.compare import compare as compare_models
 
-    options = {
-        "data.source": [str(path) for path in source or ()],
-        "data.target": [str(path) for path in target or ()],
-        "data.valid_source": "" if valid_source is None else str(valid_source),
-        "data.valid_target": "" if valid_target is None else str(valid_target),
-    }
-    settings = read_settings(context, recipe, {name: value for name, value in options.items() if value})
+    settings = read_settings(context, recipe, data.overrides())
     request = read_request(settings, models, budget, test_source, test_reference or [], output, sentence)
     given: dict[str, Any] = {
-        "source": source,
-        "target": target,
-        "valid-source": valid_source,
-        "valid-target": valid_target,
+        "source": data.source,
+        "target": data.target,
+        "valid-source": data.valid_source,
+        "valid-target": data.valid_target,
         "test-source": test_source,
         "test-reference": test_reference,
         "models": models,
@@ -107,18 +114,18 @@ def compare(
     }
     outcome = compare_models(request, command_line(recipe, given, context.meta[SETTINGS]))
     if outcome.interrupted is not None:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
+        print("interrupted; run the same command again to continue", file=sys.stderr)
         raise typer.Exit(outcome.interrupted)
-    show(outcome, output)
+    print_tables(outcome, output)
     if outcome.failed:
         raise typer.Exit(1)
 
 
 def read_settings(context: typer.Context, recipe: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of all runs: those of a recipe's data and decoding, then the options."""
+    """The settings of all runs: data and decoding settings of the recipe, overridden by options."""
     from saccade.config import insert, merge
 
-    settings = run_settings(context)
+    settings = parse_run_settings(context)
     for group in settings:
         if group not in GROUPS:
             raise UsageError(f"unknown setting '--{group}.…'", do=did_you_mean(group, GROUPS))
@@ -126,28 +133,28 @@ def read_settings(context: typer.Context, recipe: Path | None, options: Mapping[
             raise UsageError(f"--{group} is a group of settings", do=f"see {context.command_path} --help")
     for name in LIMITS:
         if name.partition(".")[2].replace("-", "_") in settings.get("training", {}):
-            raise UsageError(f"--{name} is what --budget decides", do="leave it out, and set --budget")
+            raise UsageError(f"--{name} is decided by --budget", do="leave it out, and set --budget")
     for name in ("preset", "family"):
         if name in settings.get("model", {}):
-            raise UsageError(f"--model.{name} is what --models decides", do="name the model in --models")
+            raise UsageError(f"--model.{name} is decided by --models", do="name the model in --models")
     for name, value in options.items():
         insert(settings, name, value)
-    return settings if recipe is None else merge(taken_from(recipe), settings)
+    return settings if recipe is None else merge(data_and_decoding(recipe), settings)
 
 
-def taken_from(recipe: Path) -> dict[str, Any]:
-    """What a recipe says about data and decoding; its model and its training are those of one model."""
+def data_and_decoding(recipe: Path) -> dict[str, Any]:
+    """The data and decoding settings of a recipe; its model and training settings fit one model only."""
     from saccade.config import read_yaml
     from saccade.training.config import read_recipe
 
-    said = read_yaml(recipe)
-    config = read_recipe(recipe, {} if "model" in said else {"model": {"preset": DEFAULT_PRESET}})
-    taken: dict[str, Any] = {}
+    written = read_yaml(recipe)
+    config = read_recipe(recipe, {} if "model" in written else {"model": {"preset": DEFAULT_PRESET}})
+    selected: dict[str, Any] = {}
     for group in ("data", "decoding"):
         values = getattr(config, group).model_dump(mode="json")
-        # The config also holds what suits the recipe's model: that is left out again.
-        taken[group] = {name: value for name, value in values.items() if name in said.get(group, {})}
-    return taken
+        # The config also holds defaults of the recipe's model: keep only what the recipe itself sets.
+        selected[group] = {name: value for name, value in values.items() if name in written.get(group, {})}
+    return selected
 
 
 def read_request(
@@ -159,7 +166,7 @@ def read_request(
     output: Path,
     sentence: str | None,
 ) -> Request:
-    """The whole request, refused at once if it cannot come to an end."""
+    """The comparison request; raises an error at once if a run of it could not finish."""
     from saccade.config import merge
     from saccade.studies.comparison.budget import read_budget
     from saccade.studies.comparison.entries import find_entries
@@ -197,7 +204,7 @@ def read_request(
 
 
 def command_line(recipe: Path | None, given: Mapping[str, Any], dotted: Sequence[str]) -> str:
-    """The command that repeats this, on any machine: no path in it begins at the root of this one."""
+    """The command that repeats this comparison on any machine: it contains no absolute path."""
     lines = [["saccade", "compare", *([portable(recipe)] if recipe else [])]]
     for name, value in given.items():
         several = value if isinstance(value, list) else [value]
@@ -212,22 +219,22 @@ def command_line(recipe: Path | None, given: Mapping[str, Any], dotted: Sequence
 
 
 def portable(word: str | Path) -> str:
-    """The same word, but for an absolute path: from here, or the name alone if it lies elsewhere."""
+    """An absolute path becomes relative to the current directory, or its last name; other words stay unchanged."""
     path = Path(word)
     if not path.is_absolute():
         return str(word)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
 
 
-def show(outcome: Outcome, output: Path) -> None:
-    """The tables and the notes, and where the rest is."""
+def print_tables(outcome: Outcome, output: Path) -> None:
+    """Print the tables, the notes and the path of the full report."""
     from saccade.errors import printable
     from saccade.studies.comparison.tables import fitting, tables_of
 
     assert outcome.standings is not None
-    for one in tables_of(outcome.standings):
-        parts = [table(part.cells, right=part.right) for part in fitting(one, WIDTH)]
-        print("\n\n".join([f"{one.caption}\n{parts[0]}", *parts[1:]]), end="\n\n")
+    for table in tables_of(outcome.standings):
+        parts = [format_table(part.cells, right=part.right) for part in fitting(table, TERMINAL_WIDTH)]
+        print("\n\n".join([f"{table.caption}\n{parts[0]}", *parts[1:]]), end="\n\n")
     for note in outcome.standings.notes:
         print(f"note: {printable(note)}")
-    print(f"the same with pictures: {output / 'compare.html'}")
+    print(f"report with plots: {output / 'compare.html'}")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.cli.errors import INTERRUPTED
-from saccade.cli.json_output import STANDARD_OUTPUT, write_json_output
-from saccade.cli.output_file import check_output, replacing
-from saccade.cli.table import table
+from saccade.cli.output.atomic_file import atomic_write, check_writable
+from saccade.cli.output.errors import INTERRUPTED
+from saccade.cli.output.json_output import STANDARD_OUTPUT, JsonFile, write_json_output
+from saccade.cli.output.table import format_table
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
@@ -25,69 +25,70 @@ if TYPE_CHECKING:
 LENGTHS = "64,128,256,512,1024,2048,4096,8192,16384"
 WIDTHS = "64,128,256"
 PATH_LENGTHS = "16,32,64,128"
-LONGEST_PATH = 512  # beyond, gradients through a recurrent layer vanish in float64, and explicit attention needs much
+LONGEST_PATH = 512  # beyond, gradients through a recurrent layer vanish in float64
 
 
 def complexity(
-    lengths: Annotated[str, typer.Option(metavar="N,N…", help="Places of the sequence.")] = LENGTHS,
-    widths: Annotated[str, typer.Option(metavar="D,D…", help="Widths of the layers.")] = WIDTHS,
+    lengths: Annotated[str, typer.Option(metavar="N,N…", help="Sequence lengths, in positions.")] = LENGTHS,
+    widths: Annotated[str, typer.Option(metavar="D,D…", help="Layer widths (d).")] = WIDTHS,
     layers: Annotated[
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Only some of explicit, fused, restricted, recurrent, convolution, dilated, separable.",
+            help="Measure only these of explicit, fused, restricted, recurrent, convolution, dilated, separable.",
         ),
     ] = None,
-    kernel: Annotated[int, typer.Option(min=3, help="Places that a convolution sees, an odd number.")] = 3,
-    radius: Annotated[int, typer.Option(min=1, help="Places that restricted attention sees on each side.")] = 32,
-    heads: Annotated[int, typer.Option(min=1, help="Heads of every self-attention.")] = 1,
-    seconds: Annotated[float, typer.Option(help="How long to repeat each measurement; 3 times at least.")] = 0.5,
+    kernel: Annotated[int, typer.Option(min=3, help="Kernel size of the convolutions, an odd number.")] = 3,
+    radius: Annotated[
+        int, typer.Option(min=1, help="Positions on each side that restricted attention attends to.")
+    ] = 32,
+    heads: Annotated[int, typer.Option(min=1, help="Heads of each self-attention.")] = 1,
+    seconds: Annotated[float, typer.Option(help="How long to repeat each measurement; at least 3 repeats.")] = 0.5,
     memory: Annotated[
         float,
         typer.Option(
-            metavar="GB", help="What needs more is left out; measured on Linux with glibc, elsewhere reckoned."
+            metavar="GB",
+            help="Skip layers that need more memory; measured on Linux with glibc, estimated elsewhere.",
         ),
     ] = 4.0,
     path_lengths: Annotated[
         str,
-        typer.Option(metavar="N,N…", help=f"Places among which the longest path is sought, {LONGEST_PATH} at most."),
+        typer.Option(metavar="N,N…", help=f"Sequence lengths for the maximum path length, at most {LONGEST_PATH}."),
     ] = PATH_LENGTHS,
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="[FILE]", help="As JSON; without a .json file to stdout.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Every measurement as a row.")] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Time and memory over length, as a picture.")] = None,
+    json_file: JsonFile = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every measurement as CSV.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot time and memory over sequence length.")] = None,
 ) -> None:
-    """Measure what layers cost, and how it grows.
+    """Measure the time and memory of layers.
 
-    Time and peak memory of self-attention, recurrent and convolutional layers, with the exponents that they show; the
-    operations that wait for each other; and the longest path between two places, found by following gradients through
-    real stacks. Beside each figure stands what table 1 of "Attention Is All You Need" says.
+    Time and peak memory of self-attention, recurrent and convolutional layers with their growth exponents, the number
+    of sequential operations, and the maximum path length between two positions, found by following gradients through
+    real stacks. Each value is printed beside its formula in table 1 of "Attention Is All You Need".
 
     \b
     saccade complexity
     saccade complexity --layers fused,recurrent --widths 512 --lengths 256,512,1024
     saccade complexity --json cost.json --csv cost.csv --png cost.png
 
-    Runs on the processor, with the threads that torch would take (OMP_NUM_THREADS). What cannot be measured is left out
-    and said to be. Ctrl-C ends it with what there is so far.
+    Runs on the CPU, with the number of threads that torch uses (OMP_NUM_THREADS). Measurements that fail are listed as
+    left out. Ctrl-C prints the results so far.
     """
-    places = tuple(numbers(path_lengths, "--path-lengths"))
-    if places[-1] > LONGEST_PATH:
+    path_length_list = tuple(numbers(path_lengths, "--path-lengths"))
+    if path_length_list[-1] > LONGEST_PATH:
         raise UsageError(
-            f"--path-lengths must be at most {LONGEST_PATH}, not {places[-1]:,}",
-            do="gradients vanish on longer ways; the formulas that the table prints beside are exact for any length",
+            f"--path-lengths must be at most {LONGEST_PATH}, not {path_length_list[-1]:,}",
+            do="gradients vanish on longer paths; the formulas in the table are exact for any length",
         )
     json_path = None if json_file in (None, STANDARD_OUTPUT) else Path(str(json_file))
     for path in (json_path, csv, png):
         if path is not None:
-            check_output(path)
+            check_writable(path)
     if seconds <= 0:
         raise UsageError(f"--seconds must be more than 0, not {seconds:g}")
     if memory <= 0:
         raise UsageError(f"--memory must be more than 0, not {memory:g}")
     if kernel % 2 == 0:
-        raise UsageError(f"--kernel must be odd, not {kernel}", do="a kernel that is centred has a middle place")
+        raise UsageError(f"--kernel must be odd, not {kernel}", do="a centred kernel has a middle position")
     length_list, width_list = numbers(lengths, "--lengths"), numbers(widths, "--widths")
     for width in width_list:
         if width % heads:
@@ -105,8 +106,8 @@ def complexity(
         seconds,
         round(memory * 1e9),
     )
-    findings = find(plan, places)
-    try:  # minutes of work are seen before a full disk can spoil the files, and kept if nobody reads them
+    findings = run_measurements(plan, path_length_list)
+    try:  # print before writing files, which may fail; write them even if printing fails
         if json_file == STANDARD_OUTPUT:
             write_json_output(STANDARD_OUTPUT, as_json(findings))
         else:
@@ -119,25 +120,25 @@ def complexity(
 
 
 def write_files(findings: Findings, json_path: Path | None, csv: Path | None, png: Path | None) -> None:
-    """Those that are wanted, each whole or not at all."""
+    """Write the requested files, each atomically."""
     from saccade.studies.complexity.picture import plot_png
     from saccade.studies.complexity.report import write_csv
 
     if json_path is not None:
-        with replacing(json_path) as place:
-            write_json_output(str(place), as_json(findings))
+        with atomic_write(json_path) as path:
+            write_json_output(str(path), as_json(findings))
     if csv is not None:
-        with replacing(csv) as place:
-            write_csv(findings, place)
+        with atomic_write(csv) as path:
+            write_csv(findings, path)
     if png is not None:
-        with replacing(png) as place:
-            plot_png(findings, place)
+        with atomic_write(png) as path:
+            plot_png(findings, path)
 
 
-def find(plan: Plan, places: tuple[int, ...]) -> Findings:
-    """Measure and follow all, with a line on stderr for each measurement: the whole takes minutes.
+def run_measurements(plan: Plan, path_lengths: tuple[int, ...]) -> Findings:
+    """Measure costs and path lengths of all layers, which takes minutes, and print a line on stderr for each.
 
-    A fault ends one measurement, Ctrl-C all that are left.
+    An error ends one measurement, Ctrl-C ends all remaining ones.
     """
     from saccade.studies.complexity.findings import Findings
     from saccade.studies.complexity.series import measurements
@@ -147,10 +148,10 @@ def find(plan: Plan, places: tuple[int, ...]) -> Findings:
     found: list[Measurement] = []
     interrupted = False
     try:
-        for name in plan.layers:  # first, since a fault in a layer shows here within seconds
-            listed = ", ".join(f"{count:,}" for count in places)
-            print(f"{name}: following gradients among {listed} places", file=sys.stderr)
-            fault = follow(name, places, plan.sizes, paths[name])
+        for name in plan.layers:  # first, because an error in a layer shows here within seconds
+            listed = ", ".join(f"{count:,}" for count in path_lengths)
+            print(f"{name}: following gradients over {listed} positions", file=sys.stderr)
+            fault = find_longest_paths(name, path_lengths, plan.sizes, paths[name])
             if fault is not None:
                 faults[name] = fault
         with closing(measurements(plan)) as measuring:
@@ -159,20 +160,22 @@ def find(plan: Plan, places: tuple[int, ...]) -> Findings:
                 print(line_of(measurement), file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         interrupted = True
-        print("interrupted: this is what was found so far", file=sys.stderr, flush=True)
+        print("interrupted: these are the results so far", file=sys.stderr, flush=True)
     lengths = {name: {count: path.length for count, path in followed.items()} for name, followed in paths.items()}
     steps = {name: {count: path.steps for count, path in followed.items()} for name, followed in paths.items()}
     return Findings(plan, tuple(found), lengths, steps, faults, interrupted)
 
 
-def follow(name: str, places: tuple[int, ...], sizes: Sizes, found: dict[int, SignalPath]) -> str | None:
-    """Find the longest paths of a layer one by one; returns the fault that ended it, if there was one."""
+def find_longest_paths(
+    name: str, path_lengths: tuple[int, ...], sizes: Sizes, found: dict[int, SignalPath]
+) -> str | None:
+    """Add the longest path of a layer for each length to `found`; returns the error message if one failed."""
     from saccade.studies.complexity.paths import longest_path
     from saccade.studies.complexity.subjects import SUBJECTS
     from saccade.studies.complexity.worker import fault_of
 
     try:
-        for count in places:
+        for count in path_lengths:
             found[count] = longest_path(SUBJECTS[name], count, sizes)
     except (RuntimeError, MemoryError, SaccadeError) as error:
         print(f"{name}: left out, {fault_of(error)}", file=sys.stderr)
@@ -181,7 +184,7 @@ def follow(name: str, places: tuple[int, ...], sizes: Sizes, found: dict[int, Si
 
 
 def line_of(found: Measurement) -> str:
-    """One measurement for who waits."""
+    """The progress line of one measurement."""
     from saccade.studies.complexity.report import milliseconds
 
     what = f"{found.layer}, d = {found.width}, n = {found.length:,}"
@@ -195,26 +198,26 @@ def line_of(found: Measurement) -> str:
 
 
 def print_tables(findings: Findings) -> None:
-    """Every section with its title and its notes."""
+    """Print every section with its title, table and notes."""
     from saccade.studies.complexity.report import sections
 
     blocks = []
     for section in sections(findings):
         notes = "".join(f"\n  {note}" for note in section.notes)
-        blocks.append(f"{section.title}\n\n{table(section.rows, right=section.right)}{notes}")
+        blocks.append(f"{section.title}\n\n{format_table(section.rows, right=section.right)}{notes}")
     print("\n\n".join(blocks))
     made = findings.made()
     if made and all(found.memory is None for found in made):
-        print("\nmemory is not measured on this system: that takes Linux with glibc")
+        print("\nmemory is not measured on this system: it needs Linux with glibc")
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """What was found, and where."""
+    """The findings with a description of the machine."""
     return {"machine": machine(findings), **findings.to_json()}
 
 
 def machine(findings: Findings) -> dict[str, str | int]:
-    """Where the figures come from; the threads are those of the processes that measured, 0 where none did."""
+    """The system, the torch build and the threads of the measuring processes (0 if nothing was measured)."""
     import platform
 
     import torch
@@ -225,12 +228,12 @@ def machine(findings: Findings) -> dict[str, str | int]:
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """Positive whole numbers between commas, in order and each once."""
+    """Parse positive integers separated by commas; returns them sorted, without duplicates."""
     found = set()
     for word in text.split(","):
         if not word.strip().isdecimal() or int(word) < 1:
             raise UsageError(
-                f"{option}: '{word.strip()}' is not a positive whole number", do=f"for example: {option} 64,128,256"
+                f"{option}: '{word.strip()}' is not a positive integer", do=f"for example: {option} 64,128,256"
             )
         found.add(int(word))
     return sorted(found)

@@ -1,4 +1,4 @@
-"""`saccade demo`: English number words to German number words, from nothing to a model that explains itself."""
+"""`saccade demo`: train a model on number words, English to German, and show its attention."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.alignment import draw, save_png
-from saccade.cli.errors import INTERRUPTED, TERMINATED
+from saccade.cli.output.alignment import draw, save_png
+from saccade.cli.output.errors import signal_exit_code
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from saccade.training.config import RunConfig
 
 EXAMPLE = "three hundred and twenty-one"
-SHOWN = 5
+EXAMPLES_SHOWN = 5
 MINUTES = 3.0
 
 
@@ -30,21 +30,21 @@ def demo(
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new directory.  [default: demo, or demo-2, demo-3 …]")
     ] = None,
-    minutes: Annotated[float, typer.Option(min=0.01, help="The most minutes of training.")] = MINUTES,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Maximum training time.")] = MINUTES,
 ) -> None:
     """Train and explain a small translator in three minutes.
 
-    It learns to turn English number words into German ones: "three hundred and twenty-one" becomes
-    "dreihunderteinundzwanzig", where the order flips, so the model must look around. Then it is scored on numbers it
-    never saw, and shows where it looks. The data is made offline.
+    It learns to translate English number words into German ones: "three hundred and twenty-one" becomes
+    "dreihunderteinundzwanzig". German puts ones before tens, so the model has to learn where to attend. Then it is
+    scored on unseen numbers, and its attention is plotted. The data is generated; nothing is downloaded.
     """
     directory = new_directory(output)
     print(f"demo directory: {directory}")
     numbers = make_numbers()
     write_numbers(directory, numbers)
     print(
-        f"{len(numbers.train):,} numbers to learn from, {len(numbers.valid):,} to watch, "
-        f"{len(numbers.test):,} that the model never sees in training",
+        f"{len(numbers.train):,} numbers for training, {len(numbers.valid):,} for validation, "
+        f"{len(numbers.test):,} unseen ones for testing",
         flush=True,
     )
 
@@ -53,7 +53,7 @@ def demo(
 
     result = train(demo_config(directory, minutes))
     if result.interrupted is not None:
-        raise typer.Exit(TERMINATED if result.interrupted == "SIGTERM" else INTERRUPTED)
+        raise typer.Exit(signal_exit_code(result.interrupted))
     translator = load(result.directory.path)
     print_scores(translator, numbers.test)
     print_alignment(translator, directory / "alignment.png")
@@ -61,7 +61,7 @@ def demo(
 
 
 def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
-    """The whole run: data, model and training in one place."""
+    """The config of the demo run."""
     from saccade.training.config import run_config
 
     return run_config(
@@ -95,14 +95,14 @@ def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
 
 
 def make_numbers() -> NumberSplit:
-    """The demo's numbers; no number is in two parts."""
+    """The training, validation and test numbers, without overlap."""
     from saccade.data.number_words import number_pairs
 
     return number_pairs(train=20_000, valid=500, test=1_000, below=1_000_000, seed=1)
 
 
 def new_directory(wanted: Path | None) -> Path:
-    """The directory asked for, which must be new, or the first free one of demo, demo-2, demo-3 …"""
+    """The requested directory, which must be new or empty, or the first free one of demo, demo-2, demo-3 …"""
     path = wanted or Path("demo")
     number = 2
     while wanted is None and path.exists():
@@ -115,34 +115,34 @@ def new_directory(wanted: Path | None) -> Path:
 
 
 def write_numbers(directory: Path, numbers: NumberSplit) -> None:
-    """The data as plain files, so that every other command can use it too."""
+    """Write the data as text files, which every other command can read."""
     for part, pairs in numbers._asdict().items():
         for language, lines in (("en", [pair.source for pair in pairs]), ("de", [pair.target for pair in pairs])):
             (directory / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def print_scores(translator: Translator, test: Sequence[Pair]) -> None:
-    """Exact match on the unseen numbers, and some of them."""
+    """Print the exact-match score on unseen numbers, and some examples."""
     from saccade.evaluation.metrics import exact_match
 
     outputs = translator.translate([pair.source for pair in test])
     score = exact_match(outputs, [[pair.target] for pair in test])
     print(f"\nexact match on {len(test):,} unseen numbers: {score.value:.1f} %\n")
-    for pair, output in list(zip(test, outputs, strict=True))[:SHOWN]:
-        print(f"  {pair.source}\n    {output}{'' if output == pair.target else f'   (should be {pair.target})'}")
+    for pair, output in list(zip(test, outputs, strict=True))[:EXAMPLES_SHOWN]:
+        print(f"  {pair.source}\n    {output}{'' if output == pair.target else f'   (expected {pair.target})'}")
 
 
-def print_alignment(translator: Translator, picture: Path) -> None:
-    """Where the model looks in one example, here and as a picture."""
+def print_alignment(translator: Translator, png: Path) -> None:
+    """Draw the attention weights of one example in the terminal, and plot them as PNG."""
     explanation = translator.explain(EXAMPLE)
-    print(f"\nwhere the model looks while it writes '{explanation.target}':\n")
+    print(f"\nattention weights for '{explanation.target}':\n")
     print(draw(explanation))
-    save_png(explanation, picture)
-    print(f"\nthe same as a picture: {picture}")
+    save_png(explanation, png)
+    print(f"\nas a plot: {png}")
 
 
 def print_next_steps(directory: Path, run: Path) -> None:
-    """Commands that work with the files of this demo."""
+    """Print commands that work with the files of this demo."""
     saccade, model = program(), shlex.quote(str(run))
     files = {
         name: shlex.quote(str(directory / name))
@@ -156,13 +156,13 @@ what to try next:
   {saccade} evaluate {model} --source {files["test.en"]} --reference {files["test.de"]}
   {saccade} train --source {files["train.en"]} --target {files["train.de"]} \\
       --valid-source {files["valid.en"]} --valid-target {files["valid.de"]} --training.max-minutes 3
-and with a file of pairs of your own:
+with your own sentence pairs:
   {saccade} train --source yours.en --target yours.de --data.hold-out 500 --output runs/first"""
     )
 
 
 def program() -> str:
-    """How this command is called from here: by its name if the shell finds it, else by its path."""
+    """How to call this program: by its name if it is on the PATH, otherwise by its path."""
     called = Path(sys.argv[0])
     found = shutil.which("saccade")
     if found is not None and (called.name != "saccade" or Path(found).resolve() == called.resolve()):

@@ -1,4 +1,4 @@
-"""`saccade evaluate`: scores that others can reproduce, and whether a difference is more than chance."""
+"""`saccade evaluate`: reproducible scores, and significance tests between two systems."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.cli.device import Device
-from saccade.cli.engine import Engine, Precision
-from saccade.cli.ensemble import Ensemble, EnsembleMean, EnsembleWeights, System, system_of
-from saccade.cli.json_output import STANDARD_OUTPUT, write_json_output
-from saccade.cli.lexicon import LexiconFile, ShortlistFile, give_lexicons
-from saccade.cli.settings import decoding_settings
+from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, LexiconOptions, System
+from saccade.cli.options.settings import decoding_settings
+from saccade.cli.output.json_output import STANDARD_OUTPUT, JsonFile, write_json_output
 from saccade.errors import SaccadeError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -35,55 +32,51 @@ def evaluate(
     run: Annotated[
         Path | None, typer.Argument(metavar="RUN", help="A run directory or a model folder; not with --hypotheses.")
     ] = None,
-    source: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What is translated, one sentence a line.")
-    ] = None,
+    source: Annotated[Path | None, typer.Option(metavar="FILE", help="Source sentences, one per line.")] = None,
     reference: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Right answers, line by line; may be given several times.")
+        list[Path] | None, typer.Option(metavar="FILE", help="Reference translations, one per line. Can be repeated.")
     ] = None,
     keyed_references: Annotated[
         bool,
-        typer.Option("--keyed-references", help="Reference lines are `source TAB reference`, several for a source."),
+        typer.Option(
+            "--keyed-references", help="Reference lines are `source TAB reference`; a source may have several."
+        ),
     ] = False,
     metric: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
             help="bleu, chrf, ter, exact-match, sequence-error, word-error, symbol-error, character-error, perplexity;"
-            f" may be given several times.  [default: {', '.join((*DEFAULT_METRICS, PERPLEXITY))}]",
+            f" can be repeated.  [default: {', '.join((*DEFAULT_METRICS, PERPLEXITY))}]",
         ),
     ] = None,
     tokenize: Annotated[
-        str, typer.Option(metavar="NAME", help="How BLEU splits words: 13a, intl, zh, ja-mecab, char, none …")
+        str, typer.Option(metavar="NAME", help="Tokenizer of BLEU: 13a, intl, zh, ja-mecab, char, none …")
     ] = DEFAULT_TOKENIZE,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU without regard to case.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Case-insensitive BLEU.")] = False,
     hypotheses: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Score these outputs; no model is needed.")
+        Path | None, typer.Option(metavar="FILE", help="Score these outputs instead of those of a model.")
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Another model, compared by a paired bootstrap.")
+        Path | None, typer.Option(metavar="RUN", help="Another model to compare with, by paired bootstrap resampling.")
     ] = None,
     baseline_output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Another system's outputs, compared likewise.")
+        Path | None, typer.Option(metavar="FILE", help="Outputs of another system to compare with.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the translations here.")] = None,
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="[FILE]", help="As JSON; without a .json file to stdout.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the translations to FILE.")] = None,
+    json_file: JsonFile = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="For RUN/eval/NAME.json.  [default: that of the source file]")
+        str | None,
+        typer.Option(metavar="NAME", help="Save the result as RUN/eval/NAME.json.  [default: name of the source file]"),
     ] = None,
-    beam: Annotated[int | None, typer.Option(help="Width of the beam; 1 is greedy search.")] = None,
-    lexicon: LexiconFile = None,
-    vocabulary_shortlist: ShortlistFile = None,
-    ensemble: Ensemble = None,
-    ensemble_mean: EnsembleMean = None,
-    ensemble_weights: EnsembleWeights = None,
-    engine: Engine = "auto",
-    precision: Precision = "float32",
+    beam: Annotated[int | None, typer.Option(help="Beam size; 1 is greedy search.")] = None,
+    *,
+    lexicons: LexiconOptions,
+    ensemble: EnsembleOptions,
+    engine: EngineOptions,
     device: Device = "auto",
 ) -> None:
-    """Score a model on a test set, or compare two.
+    """Score a model on a test set, or compare two models.
 
     \b
     saccade evaluate runs/x --source t.en --reference t.de
@@ -91,24 +84,17 @@ def evaluate(
     saccade evaluate runs/x --ensemble runs/y --source t.en --reference t.de --baseline runs/x
     saccade evaluate --hypotheses out.de --reference t.de --metric bleu
 
-    Signatures say how to reproduce each figure. The result is also kept as RUN/eval/NAME.json, but that of an ensemble
-    is not: it belongs to none of its models.
+    Each score has a signature with everything needed to reproduce it. The result is also saved as RUN/eval/NAME.json,
+    except for an ensemble.
     """
     metrics = find_metrics(metric, with_model=hypotheses is None)
     if (run is None) == (hypotheses is None):
-        raise UsageError("there is one system to score", do="name a RUN, or --hypotheses FILE, and not both")
-    if run is None and baseline is None and lexicon is not None:
-        raise UsageError("--lexicon is for a model that translates", do="name a RUN instead of --hypotheses")
-    if run is None and vocabulary_shortlist is not None:
-        raise UsageError("--vocabulary-shortlist is for a RUN that translates", do="name a RUN, or leave it out")
-    if run is None and (ensemble or ensemble_mean or ensemble_weights):
-        raise UsageError("--ensemble adds models to a RUN", do="name a RUN instead of --hypotheses")
-    for option, is_set in (("--engine", engine != "auto"), ("--precision", precision != "float32")):
-        if run is None and baseline is None and is_set:
-            raise UsageError(f"{option} is for a model that translates", do="name a RUN instead of --hypotheses")
-    if ensemble and name is not None:
-        raise UsageError("the result of an ensemble is kept in no run", do="keep it with --json FILE, without --name")
-    system = None if run is None else system_of(run, ensemble, ensemble_mean, ensemble_weights)
+        raise UsageError("evaluate scores one system", do="name a RUN, or --hypotheses FILE, and not both")
+    if run is None:
+        check_model_options(lexicons, ensemble, engine, has_baseline=baseline is not None)
+    if ensemble.ensemble and name is not None:
+        raise UsageError("the result of an ensemble is not saved in a run", do="use --json FILE instead of --name")
+    system = None if run is None else System.from_options(run, ensemble)
     check_tokenizer(tokenize)
     compares = baseline is not None or baseline_output is not None
     if compares and "bleu" in metrics and (tokenize != DEFAULT_TOKENIZE or lowercase):
@@ -119,8 +105,8 @@ def evaluate(
     translator: Translator | None = None
     settings: DecodingConfig | None = None
     if system is not None:
-        translator = system.load(device, engine, precision)
-        settings = search_settings(translator, context, beam, lexicon, vocabulary_shortlist)
+        translator = system.load(device, engine.engine, engine.precision)
+        settings = search_settings(translator, context, beam, lexicons)
         outputs = translate_all(translator, settings, sources)
     else:
         assert hypotheses is not None
@@ -133,8 +119,9 @@ def evaluate(
         scores.append(score_perplexity(translator, sources, [accepted[0] for accepted in references]))
     comparisons: list[Comparison] = []
     if baseline is not None:
-        other = System(baseline).load(device, engine, precision)  # or the engines would be compared too
-        other_settings = search_settings(other, context, beam, lexicon)
+        # The same engine and precision, so that only the models differ.
+        other = System(baseline).load(device, engine.engine, engine.precision)
+        other_settings = search_settings(other, context, beam, LexiconOptions(lexicons.lexicon))
         comparisons = compare(metrics, translate_all(other, other_settings, sources), outputs, references)
     elif baseline_output is not None:
         comparisons = compare(metrics, read_file(baseline_output), outputs, references)
@@ -145,24 +132,41 @@ def evaluate(
         "source": source,
         "references": reference,
         "baseline": baseline or baseline_output,
-        "lexicon": lexicon,
-        "shortlist": vocabulary_shortlist,
+        "lexicon": lexicons.lexicon,
+        "shortlist": lexicons.vocabulary_shortlist,
     }
     values = to_json(report, comparisons, files, system, settings)
     if translator is not None and settings is not None:
         values["engine"] = translator.engine(settings).name
-    if precision != "float32":
-        values["precision"] = precision
+    if engine.precision != "float32":
+        values["precision"] = engine.precision
     if json_file != STANDARD_OUTPUT:
         print("\n".join([str(report), *(str(comparison) for comparison in comparisons)]))
     if json_file is not None:
         write_json_output(json_file, values)
-    if run is not None and source is not None and not ensemble:
-        keep_in_run(run, name or test_name(source), values)
+    if run is not None and source is not None and not ensemble.ensemble:
+        save_in_run(run, name or test_set_name(source), values)
+
+
+def check_model_options(
+    lexicons: LexiconOptions, ensemble: EnsembleOptions, engine: EngineOptions, *, has_baseline: bool
+) -> None:
+    """Raise an error for options of a model when only --hypotheses are scored; some also apply to a --baseline."""
+    if lexicons.vocabulary_shortlist is not None:
+        raise UsageError("--vocabulary-shortlist needs a RUN", do="name a RUN, or leave it out")
+    if ensemble.ensemble or ensemble.ensemble_mean or ensemble.ensemble_weights:
+        raise UsageError("--ensemble adds models to a RUN", do="name a RUN instead of --hypotheses")
+    for option, is_set in (
+        ("--lexicon", lexicons.lexicon is not None),
+        ("--engine", engine.engine != "auto"),
+        ("--precision", engine.precision != "float32"),
+    ):
+        if is_set and not has_baseline:
+            raise UsageError(f"{option} needs a model that translates", do="name a RUN instead of --hypotheses")
 
 
 def find_metrics(given: Sequence[str] | None, *, with_model: bool) -> list[str]:
-    """The metrics asked for, or the default ones; perplexity needs a model."""
+    """The requested metrics, or the default ones; perplexity needs a model."""
     from saccade.evaluation.metrics import METRICS
 
     if not given:
@@ -177,7 +181,7 @@ def find_metrics(given: Sequence[str] | None, *, with_model: bool) -> list[str]:
 
 
 def check_tokenizer(name: str) -> None:
-    """Refuse an unknown BLEU tokenizer before anything is translated."""
+    """Raise an error for an unknown BLEU tokenizer before translating."""
     from saccade.evaluation.metrics import bleu_metric
 
     try:
@@ -194,7 +198,7 @@ def read_file(path: Path) -> list[str]:
 
 
 def read_sources(path: Path | None, *, needed: bool) -> list[str]:
-    """The sentences to translate, or none where ready outputs are scored."""
+    """The source sentences; empty if no file is given and none is needed."""
     if path is None and needed:
         raise UsageError("no test set is named", do="give --source FILE and --reference FILE")
     return [] if path is None else read_file(path)
@@ -216,7 +220,7 @@ def read_references(paths: Sequence[Path], sources: Sequence[str], *, keyed: boo
             raise SaccadeError(
                 f"has {len(column):,} lines, but {expected:,} are expected",
                 where=str(path),
-                do="line n of each reference file must answer line n of the source; an empty line counts",
+                do="line n of each reference file must translate line n of the source; empty lines count",
             )
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -225,17 +229,16 @@ def search_settings(
     translator: Translator,
     context: typer.Context,
     beam: int | None,
-    lexicon: Path | None,
-    shortlist: Path | None = None,
+    lexicons: LexiconOptions,
 ) -> DecodingConfig:
-    """The settings of a translator's search; lexicons that it needs are read."""
+    """The decoding settings of a translator; also loads its lexicons."""
     settings = decoding_settings(translator, context, {"beam": beam, "nbest": 1})
-    give_lexicons(translator, settings, lexicon, shortlist)
+    lexicons.load(translator, settings)
     return settings
 
 
 def translate_all(translator: Translator, settings: DecodingConfig, sources: Sequence[str]) -> list[str]:
-    """The best output for every source."""
+    """The best output for each source sentence."""
     return [translation.text for translation in translator.stream(sources, settings, scores=False)]
 
 
@@ -247,7 +250,7 @@ def score_all(
     tokenize: str,
     lowercase: bool,
 ) -> list[Score]:
-    """Every metric that compares texts; only BLEU has options."""
+    """All scores except perplexity; only BLEU has options."""
     from saccade.evaluation.metrics import bleu, score
 
     return [
@@ -260,7 +263,7 @@ def score_all(
 
 
 def score_perplexity(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> Score:
-    """How surprised the model is by the references."""
+    """The perplexity of the references under the model."""
     from saccade.evaluation.perplexity import perplexity_score
 
     pairs = translator.score(sources, targets)
@@ -270,7 +273,7 @@ def score_perplexity(translator: Translator, sources: Sequence[str], targets: Se
 def compare(
     metrics: Sequence[str], baseline: Sequence[str], outputs: Sequence[str], references: Sequence[Sequence[str]]
 ) -> list[Comparison]:
-    """A paired bootstrap for every metric that splits into sentences."""
+    """Paired bootstrap resampling for all metrics except perplexity."""
     from saccade.evaluation.bootstrap import paired_bootstrap
 
     return [paired_bootstrap(name, baseline, outputs, references) for name in metrics if name != PERPLEXITY]
@@ -290,7 +293,7 @@ def to_json(
     system: System | None,
     settings: DecodingConfig | None,
 ) -> dict[str, Any]:
-    """The report with all that it depends on."""
+    """The report with the files and settings that it depends on."""
     values = report.to_json()
     if system is not None:
         values |= system.to_json()
@@ -304,19 +307,19 @@ def to_json(
     return values
 
 
-def test_name(source: Path) -> str:
-    """The name of a test set: that of its file without the endings of language and compression."""
+def test_set_name(source: Path) -> str:
+    """The name of a test set: its file name without the language suffix and .gz."""
     return Path(source.name.removesuffix(".gz")).stem
 
 
-def keep_in_run(run: Path, name: str, values: dict[str, Any]) -> None:
-    """Write eval/NAME.json if this is a run directory, and say so."""
-    from saccade.training.run_directory import RunDirectory
+def save_in_run(run: Path, name: str, values: dict[str, Any]) -> None:
+    """Write eval/NAME.json if this is a run directory."""
+    from saccade.training.runs.directory import RunDirectory
 
     if not RunDirectory(run).config.is_file():
         return
     path = run / "eval" / f"{name}.json"
-    verb = "replaced" if path.exists() else "kept in"
+    action = "replaced" if path.exists() else "saved as"
     path.parent.mkdir(exist_ok=True)
     write_json_output(str(path), values)
-    print(f"{verb} {path}", file=sys.stderr)
+    print(f"{action} {path}", file=sys.stderr)

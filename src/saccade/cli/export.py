@@ -1,4 +1,4 @@
-"""`saccade export`: a model in the format of another program."""
+"""`saccade export`: convert a model for Hugging Face transformers, ONNX Runtime or CTranslate2."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from typing import Annotated, Literal
 
 import typer
 
+from saccade.cli.options.model import Run
+
 Format = Literal["huggingface", "onnx", "ctranslate2"]
 
 USE: dict[Format, str] = {
     "huggingface": "open it with AutoModelForSeq2SeqLM.from_pretrained and AutoTokenizer.from_pretrained",
-    "onnx": "run encoder.onnx once and decoder.onnx for each token; saccade.json in it says how",
+    "onnx": "run encoder.onnx once and decoder.onnx for each token; saccade.json describes their inputs",
     "ctranslate2": "open it with ctranslate2.Translator, its tokenizer with tokenizers (docs/guide/exporting.md)",
 }
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory or a model folder.")],
-    format_: Annotated[Format, typer.Option("--format", help="For which program.")],
+    run: Run,
+    format_: Annotated[Format, typer.Option("--format", help="Format of the exported model.")],
     output: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder.")],
 ) -> None:
-    """Write a model for another program.
+    """Export a model for another program.
 
-    For Hugging Face transformers, ONNX Runtime or CTranslate2. The outputs are equal to those of Saccade. A model that
-    the format cannot express is refused, with the setting that stands in the way.
+    Formats: Hugging Face transformers, ONNX and CTranslate2. Outputs are equal to those of Saccade. If the format
+    cannot express the model, the error names the setting that prevents it.
 
     \b
     saccade export runs/x --format huggingface --output x-huggingface
@@ -42,18 +44,18 @@ def export(
     decoding = build(DecodingConfig, folder.generation, where=str(found / GENERATION)).model_dump(mode="json")
     parameters = sum(parameter.numel() for parameter in folder.model.parameters())
     print(f"{format_}: {folder.choice.family}, {parameters:,} parameters, from {found}", file=sys.stderr, flush=True)
-    with output_folder(output) as place:
+    with output_folder(output) as path:
         if format_ == "huggingface":
             from saccade.interop.huggingface import save_huggingface
 
-            save_huggingface(place, folder.model, folder.choice.config, folder.tokenizers, decoding)
+            save_huggingface(path, folder.model, folder.choice.config, folder.tokenizers, decoding)
         elif format_ == "onnx":
             from saccade.interop.onnx import save_onnx
 
-            save_onnx(place, folder.model, folder.choice.family, folder.tokenizers)
+            save_onnx(path, folder.model, folder.choice.family, folder.tokenizers)
         else:
             from saccade.interop.ctranslate2 import save_ctranslate2
 
-            save_ctranslate2(place, folder.model, folder.choice.config, folder.tokenizers)  # type: ignore[arg-type]
+            save_ctranslate2(path, folder.model, folder.choice.config, folder.tokenizers)  # type: ignore[arg-type]
     print(f"{format_}: {output}")
     print(USE[format_], file=sys.stderr)

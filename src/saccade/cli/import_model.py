@@ -1,4 +1,4 @@
-"""`saccade import`: a model of another program as a model folder."""
+"""`saccade import`: convert a Hugging Face model to a model folder."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import typer
 
 
 def import_model(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A Marian or Pegasus model of transformers.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A Marian or Pegasus model folder of Hugging Face transformers.")
+    ],
     output: Annotated[Path, typer.Option(metavar="FOLDER", help="A new model folder.")],
 ) -> None:
-    """Read a model of Hugging Face transformers.
+    """Import a model from Hugging Face transformers.
 
-    It takes what `saccade export --format huggingface` wrote, also after it was fine-tuned there and saved again:
-    config.json, model.safetensors and the tokenizer's files. Nothing in the folder is run.
+    Reads a folder written by `saccade export --format huggingface`, also after fine-tuning in transformers:
+    config.json, model.safetensors and the tokenizer files. No code in the folder is executed.
 
     \b
     saccade import x-huggingface --output x
@@ -36,7 +38,7 @@ def import_model(
     decoding = build(DecodingConfig, found.decoding, where=str(folder)).model_dump(mode="json")
     model = ModelFolder(found.model, found.choice, found.tokenizers, decoding, card)
     if output.is_dir():
-        output.rmdir()  # an empty one
+        output.rmdir()  # check_free made sure that it is empty
     save_model_folder(output, model)
     print(f"model: {output}")
     print(f"use it: saccade translate {output} < in > out", file=sys.stderr)

@@ -1,26 +1,23 @@
-"""`saccade info`: what a run or a model folder holds."""
+"""`saccade info`: describe a run or a model folder."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from saccade.cli.json_output import write_json_output
+from saccade.cli.options.model import Run
+from saccade.cli.output.json_output import JsonFile, write_json_output
 
 
 def info(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory or a model folder.")],
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="[FILE]", help="As JSON; without a .json file to stdout.")
-    ] = None,
+    run: Run,
+    json_file: JsonFile = None,
 ) -> None:
     """Describe a run or a model folder.
 
-    Family, settings, vocabulary, parameters, training cost, scores, decoding defaults. Every file of
-    the folder is checked against its SHA-256 on the way.
+    Prints family, settings, vocabulary, parameters, training cost, scores and decoding defaults, and checks the
+    SHA-256 of every file in the folder.
     """
     from saccade.model_folder import find_model_folder
 
@@ -36,7 +33,7 @@ def info(
 
 
 def model_facts(folder: Path) -> dict[str, Any]:
-    """What the model folder alone says."""
+    """Facts from the model folder alone."""
     from saccade.config import build
     from saccade.decoding.config import DecodingConfig
     from saccade.folder import verify
@@ -51,7 +48,7 @@ def model_facts(folder: Path) -> dict[str, Any]:
     decoding = build(DecodingConfig, loaded.generation, where=str(folder / GENERATION))
     sizes = vocabulary_sizes(loaded.tokenizers)
     source, target = loaded.tokenizers
-    files = [path for path in folder.iterdir() if path.is_file()]  # an export for another engine is a folder
+    files = [path for path in folder.iterdir() if path.is_file()]  # skips subfolders: exports for other engines
     return {
         "folder": str(folder),
         "family": loaded.choice.family,
@@ -68,17 +65,17 @@ def model_facts(folder: Path) -> dict[str, Any]:
             "files": len(files) - 1,
             "megabytes": sum(file.stat().st_size for file in files) / 1e6,
             "seconds": verified - began,
-            "loading_seconds": loading,  # large files are verified meanwhile
+            "loading_seconds": loading,  # includes the verification of large files, which runs in parallel
         },
     }
 
 
 def training_facts(directory: Path) -> dict[str, Any] | None:
-    """What the newest checkpoint of a run says about its cost, if there is one."""
-    from saccade.training.checkpoints.checkpoint import checkpoints, load_state
-    from saccade.training.run_directory import RunDirectory
+    """The training cost from the newest checkpoint of a run, if there is one."""
+    from saccade.training.checkpoints.checkpoint import list_checkpoints, load_state
+    from saccade.training.runs.directory import RunDirectory
 
-    kept = checkpoints(RunDirectory(directory).checkpoints)
+    kept = list_checkpoints(RunDirectory(directory).checkpoints)
     if not kept:
         return None
     progress = load_state(kept[-1]).progress
@@ -97,13 +94,13 @@ def evaluations(directory: Path) -> dict[str, dict[str, float | None]]:
         except (KeyError, TypeError):
             raise damaged(path, "holds no scores") from None
         if not all(value is None or type(value) in (int, float) for value in scores.values()):
-            raise damaged(path, "holds a score that is no number")
+            raise damaged(path, "holds a score that is not a number")
         found[path.stem] = scores
     return found
 
 
 def lines_of(values: dict[str, Any]) -> list[str]:
-    """The same for people, one fact a line."""
+    """The facts as text, one per line."""
     vocabulary = values["vocabulary"]
     source, target = vocabulary["source"], vocabulary["target"]
     sizes = f"{source['size']:,} {source['kind']} tokens"
@@ -132,12 +129,12 @@ def lines_of(values: dict[str, Any]) -> list[str]:
 
 
 def listing(settings: dict[str, Any]) -> str:
-    """Settings in one line, named as the command line names them."""
+    """Settings in one line, with the names of the command line."""
     return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in settings.items())
 
 
 def verification_line(found: dict[str, Any]) -> str:
-    """What was checked, and what that costs beside loading."""
+    """The verified files, and the time of verification alone and with loading."""
     what = f"{found['files']} files, {found['megabytes']:.1f} MB, match their SHA-256"
-    cost = f"{1000 * found['seconds']:.0f} ms alone, {1000 * found['loading_seconds']:.0f} ms together with loading"
+    cost = f"{1000 * found['seconds']:.0f} ms alone, {1000 * found['loading_seconds']:.0f} ms with loading"
     return f"verified    {what}: {cost}"

@@ -1,4 +1,4 @@
-"""`saccade lexicon`: which word translates which, learnt from pairs; and the `--lexicon` option of what decodes."""
+"""`saccade lexicon`: learn a translation lexicon from sentence pairs with IBM Model 1."""
 
 from __future__ import annotations
 
@@ -9,76 +9,65 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from saccade.cli.output_file import check_output
+from saccade.cli.output.atomic_file import check_writable
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
     from saccade.data.config import DataConfig
     from saccade.data.tokenizers.tokenizer_pair import Tokenizers
-    from saccade.decoding.config import DecodingConfig
-    from saccade.inference.translator import Translator
-
-LexiconFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="With --decoding.replace-unknown lexicon: what `saccade lexicon` wrote."),
-]
-
-ShortlistFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--vocabulary-shortlist",
-        metavar="FILE",
-        help="Consider only likely translations of the input's pieces: what `saccade lexicon --pieces RUN` wrote.",
-    ),
-]
 
 
 def lexicon(
     source: Annotated[
         list[Path],
-        typer.Option(metavar="FILE", help="Source lines, or pairs, as in `saccade train`. May be given several times."),
+        typer.Option(
+            metavar="FILE", help="Source sentences, or sentence pairs, as in `saccade train`. Can be repeated."
+        ),
     ],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="Write the lexicon here, as .tsv: a new file.")],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The lexicon, a new .tsv file.")],
     target: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Target lines, one for each source line; one file for each --source."),
+        typer.Option(metavar="FILE", help="Target sentences, one per source line; one file for each --source."),
     ] = None,
-    iterations: Annotated[int, typer.Option(min=1, help="Of expectation maximisation.")] = 5,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of expectation maximization.")] = 5,
     pieces: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Of this model's pieces instead of words: for --vocabulary-shortlist."),
+        typer.Option(metavar="RUN", help="Use the tokens of this model instead of words: for --vocabulary-shortlist."),
     ] = None,
     min_probability: Annotated[
         float | None,
         typer.Option(
             min=0,
             max=1,
-            help="Leave out words that a source word becomes less often.  [default: 0.1, of pieces 0.0001]",
+            help="Leave out translations that are less probable.  [default: 0.1; 0.0001 with --pieces]",
         ),
     ] = None,
     best: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="N", help="The N most probable words of each source word.  [default: 1, of pieces 50]"
-        ),
+        typer.Option(min=1, metavar="N", help="Keep the N most probable translations.  [default: 1; 50 with --pieces]"),
     ] = None,
-    source_column: Annotated[str, typer.Option(metavar="NAME", help="Where the source stands in pairs.")] = "source",
-    target_column: Annotated[str, typer.Option(metavar="NAME", help="Where the target stands in pairs.")] = "target",
+    source_column: Annotated[
+        str, typer.Option(metavar="NAME", help="Column of the source sentence in files of pairs.")
+    ] = "source",
+    target_column: Annotated[
+        str, typer.Option(metavar="NAME", help="Column of the target sentence in files of pairs.")
+    ] = "target",
     normalization: Annotated[
-        Literal["nfc", "nfkc", "none"], typer.Option(help="Of the texts: as in the training, --data.normalization.")
+        Literal["nfc", "nfkc", "none"],
+        typer.Option(help="Unicode normalization; use the --data.normalization of the model."),
     ] = "nfc",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --output if it is there already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --output if it exists.")] = False,
 ) -> None:
-    """Learn a lexicon of words from pairs.
+    """Learn a translation lexicon from sentence pairs.
 
-    It is learnt by IBM Model 1, with words between spaces as in `--data.tokenizer word`: one line for each pair of
-    words, with its probability.
+    IBM Model 1 over words split at spaces, as in `--data.tokenizer word`. The lexicon has one line per word pair, with
+    its probability.
 
     \b
     saccade lexicon --source a.en --target a.de --output lexicon.tsv
     saccade translate runs/x --decoding.replace-unknown lexicon --lexicon lexicon.tsv < in > out
 
-    Of pieces: which ones a model should consider for each piece of a text.
+    With --pieces, it lists the output tokens that a model considers for each input token.
 
     \b
     saccade lexicon --pieces runs/x --source a.en --target a.de --output shortlist.tsv
@@ -93,28 +82,28 @@ def lexicon(
             "normalization": normalization,
         }
     )
-    check_place(output, [*source, *(target or ())], overwrite=overwrite)
-    wanted = WORDS if pieces is None else PIECES
-    wanted = Wanted(
-        wanted.best if best is None else best,
-        wanted.min_probability if min_probability is None else min_probability,
+    check_lexicon_path(output, [*source, *(target or ())], overwrite=overwrite)
+    defaults = WORDS if pieces is None else PIECES
+    limits = EntryLimits(
+        defaults.best if best is None else best,
+        defaults.min_probability if min_probability is None else min_probability,
     )
-    write(config, output, wanted, iterations=iterations, tokenizers=None if pieces is None else tokenizers_of(pieces))
+    write(config, output, limits, iterations=iterations, tokenizers=None if pieces is None else tokenizers_of(pieces))
 
 
-class Wanted(NamedTuple):
-    """What a lexicon should hold."""
+class EntryLimits(NamedTuple):
+    """Which entries a lexicon keeps."""
 
     best: int
     min_probability: float
 
 
-WORDS = Wanted(1, 0.1)  # what stands for an unknown word must be right
-PIECES = Wanted(50, 0.0001)  # what a search considers must be complete
+WORDS = EntryLimits(1, 0.1)  # precision: the entry replaces an unknown word
+PIECES = EntryLimits(50, 0.0001)  # recall: the search considers nothing else
 
 
 def tokenizers_of(run: Path) -> Tokenizers:
-    """Those of a model whose vocabulary is large enough to choose from."""
+    """The tokenizers of a model; a character or byte vocabulary is an error."""
     from saccade.data.tokenizers.tokenizer_pair import load_tokenizers
     from saccade.model_folder import find_model_folder
 
@@ -122,30 +111,30 @@ def tokenizers_of(run: Path) -> Tokenizers:
     for tokenizer in tokenizers:
         if tokenizer.kind in ("char", "byte"):
             raise SaccadeError(
-                f"a vocabulary of {tokenizer.kind}s is so small that a shortlist gains nothing",
+                f"a {tokenizer.kind} vocabulary is too small for a shortlist to help",
                 where=str(run),
                 do="leave --vocabulary-shortlist out",
             )
     return tokenizers
 
 
-def check_place(output: Path, inputs: list[Path], *, overwrite: bool) -> None:
-    """Refuse a place for the lexicon before it is learnt: one that cannot be written, or that holds something else."""
+def check_lexicon_path(output: Path, inputs: list[Path], *, overwrite: bool) -> None:
+    """Raise an error before training if the lexicon cannot be written, or would replace another file."""
     if output.suffix == ".gz":
-        raise UsageError("a lexicon is written as plain text", do="let the name of --output end in .tsv")
-    check_output(output)
+        raise UsageError("a lexicon is written as plain text", do="choose an --output that ends in .tsv")
+    check_writable(output)
     if not output.exists():
         return
     if any(path.exists() and output.samefile(path) for path in inputs):
-        raise UsageError(f"{output} is read and cannot be the output too", do="choose another --output")
+        raise UsageError(f"{output} is an input and cannot be the output too", do="choose another --output")
     if not output.is_file():
-        raise SaccadeError("is no file that could be replaced", where=str(output), do="choose another --output")
+        raise SaccadeError("is not a regular file", where=str(output), do="choose another --output")
     if not overwrite:
-        raise SaccadeError("is there already", where=str(output), do="choose another --output, or add --overwrite")
+        raise SaccadeError("already exists", where=str(output), do="choose another --output, or add --overwrite")
 
 
 def data_config(values: dict[str, Any]) -> DataConfig:
-    """The settings that name the data; what contradicts itself in them is a fault of usage."""
+    """The data config; invalid values are a UsageError."""
     from saccade.config import build
     from saccade.data.config import DataConfig
 
@@ -156,18 +145,20 @@ def data_config(values: dict[str, Any]) -> DataConfig:
 
 
 def write(
-    config: DataConfig, output: Path, wanted: Wanted, *, iterations: int, tokenizers: Tokenizers | None = None
+    config: DataConfig, output: Path, limits: EntryLimits, *, iterations: int, tokenizers: Tokenizers | None = None
 ) -> None:
-    """Learn and write a lexicon; what was done goes to the standard error."""
+    """Learn and write a lexicon; progress goes to stderr."""
     from saccade.data.lexicon.ibm_model_1 import learn_translations
-    from saccade.data.lexicon.lexicon_file import CorpusPairs, PiecePairs, write_lexicon
-    from saccade.data.reading.input_files import Inputs
+    from saccade.data.lexicon.lexicon_file import write_lexicon
+    from saccade.data.reading.input_files import InputFiles
+    from saccade.data.reading.pair_stream import TrainingPairs
+    from saccade.data.tokenizers.tokenizer_pair import PiecePairs
 
     def progress(iteration: int, log_likelihood: float) -> None:
-        print(f"iteration {iteration}: perplexity {math.exp(-log_likelihood):.2f} a word", file=sys.stderr)
+        print(f"iteration {iteration}: perplexity {math.exp(-log_likelihood):.2f} per word", file=sys.stderr)
 
-    inputs = Inputs(config)
-    words = CorpusPairs(config)
+    inputs = InputFiles(config)
+    words = TrainingPairs(config)
     table = learn_translations(
         words if tokenizers is None else PiecePairs(words, tokenizers),
         iterations=iterations,
@@ -175,29 +166,13 @@ def write(
         progress=progress,
     )
     inputs.check_unchanged()
-    entries = table.best(*wanted)
+    entries = table.best(*limits)
     if not entries:
         raise SaccadeError(
-            f"no pair of words has a probability of {wanted.min_probability:g}",
+            f"no word pair has a probability of at least {limits.min_probability:g}",
             do="lower --min-probability, or give more data",
         )
-    write_lexicon(output.resolve(), entries)  # a link stays one
+    write_lexicon(output.resolve(), entries)  # keep a symbolic link and replace the file it points to
     count = len({entry.source for entry in entries})
     kind = "words" if tokenizers is None else "pieces"
     print(f"{count:,} of {len(table.source_words) - 1:,} source {kind}: {output}", file=sys.stderr)
-
-
-def give_lexicons(
-    translator: Translator, settings: DecodingConfig, path: Path | None, shortlist: Path | None = None
-) -> None:
-    """Read the lexicons of a translator, and refuse what cannot be done or would do nothing, before it decodes."""
-    from saccade.data.lexicon.lexicon_file import read_lexicon
-    from saccade.inference.shortlist import read_shortlist
-
-    if path is not None and settings.replace_unknown != "lexicon":
-        raise UsageError("--lexicon is not used", do="add --decoding.replace-unknown lexicon, or leave --lexicon out")
-    if path is None and settings.replace_unknown == "lexicon":
-        raise UsageError("unknown words should be looked up, and no lexicon is named", do="give --lexicon FILE")
-    translator.lexicon = None if path is None else read_lexicon(path)
-    translator.check_replacement(settings)
-    translator.shortlist = None if shortlist is None else read_shortlist(shortlist, translator.tokenizers)

@@ -1,10 +1,10 @@
-"""The command `saccade`: its verbs, and what it answers to the shell."""
+"""The `saccade` program: its commands and exit codes."""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -13,18 +13,19 @@ from typer.main import get_command
 from saccade.cli.attention import attention
 from saccade.cli.average import average
 from saccade.cli.check import check
-from saccade.cli.command import Verb, verb_with_settings
-from saccade.cli.compare import COMPARED, compare
+from saccade.cli.compare import COMPARISON_SETTINGS, compare
 from saccade.cli.complexity import complexity
 from saccade.cli.demo import demo
-from saccade.cli.errors import report
 from saccade.cli.evaluate import evaluate
 from saccade.cli.export import export
 from saccade.cli.import_model import import_model
 from saccade.cli.info import info
 from saccade.cli.lexicon import lexicon
 from saccade.cli.models import models
-from saccade.cli.settings import DECODING, RUN
+from saccade.cli.options.command import Command, Settings, command_with_settings
+from saccade.cli.options.option_group import expand_option_groups
+from saccade.cli.options.settings import DECODING_SETTINGS, RUN_SETTINGS
+from saccade.cli.output.errors import report
 from saccade.cli.train import train
 from saccade.cli.translate import translate
 from saccade.cli.verify import verify
@@ -32,29 +33,37 @@ from saccade.version import __version__
 
 app = typer.Typer(
     add_completion=False,
-    rich_markup_mode=None,  # rich alone would take half of the time that --help may take
+    rich_markup_mode=None,  # importing rich would double the time of --help
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command(cls=verb_with_settings(RUN))(train)
-app.command(cls=verb_with_settings(RUN))(check)
-app.command(cls=verb_with_settings(DECODING))(translate)
-app.command(cls=verb_with_settings(DECODING))(evaluate)
-app.command(cls=verb_with_settings(COMPARED))(compare)
-app.command(cls=verb_with_settings(DECODING))(attention)
-app.command(cls=Verb)(average)
-app.command(cls=Verb)(export)
-app.command("import", cls=Verb)(import_model)
-app.command(cls=Verb)(lexicon)
-app.command(cls=Verb)(models)
-app.command(cls=Verb)(info)
-app.command(cls=Verb)(verify)
-app.command(cls=Verb)(complexity)
-app.command(cls=Verb)(demo)
 
 
-def print_version(wanted: bool) -> None:
-    """Print the version and leave."""
-    if wanted:
+def add(function: Callable[..., None], settings: Settings | None = None, *, name: str | None = None) -> None:
+    """Register a command, by default under the name of its function."""
+    kind = Command if settings is None else command_with_settings(settings)
+    app.command(name, cls=kind)(expand_option_groups(function))
+
+
+add(train, RUN_SETTINGS)
+add(check, RUN_SETTINGS)
+add(translate, DECODING_SETTINGS)
+add(evaluate, DECODING_SETTINGS)
+add(compare, COMPARISON_SETTINGS)
+add(attention, DECODING_SETTINGS)
+add(average)
+add(export)
+add(import_model, name="import")
+add(lexicon)
+add(models)
+add(info)
+add(verify)
+add(complexity)
+add(demo)
+
+
+def print_version(requested: bool) -> None:
+    """Print the version and exit."""
+    if requested:
         print(f"saccade {__version__}")
         raise typer.Exit
 
@@ -65,51 +74,51 @@ def saccade(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; works before and after the command.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand before or after the command.")
     ] = False,
 ) -> None:
-    """Train, run and explain attention models: a file of pairs goes in, a model that translates raw text comes out.
+    """Train, run and explain attention models that translate text.
 
     First steps: `saccade demo`, then `saccade train --help`.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 1 for faulty input, 2 for faulty usage, 128 + n after signal n."""
+    """Run one command and return its exit code: 0, 1 for bad input, 2 for wrong usage, 128 + n after signal n."""
     words, debug = without_debug(sys.argv[1:] if arguments is None else arguments)
     try:
         write_utf8()
         try:
             run(words or ["--help"])
         finally:
-            sys.stdout.flush()  # a full disk or a closed pipe must show here, not after the interpreter's last line
-    except typer.Exit as leave:
-        return leave.exit_code
+            sys.stdout.flush()  # raises here on a full disk or a closed pipe, rather than at interpreter exit
+    except typer.Exit as exit_request:
+        return exit_request.exit_code
     except (Exception, KeyboardInterrupt) as error:
         return report(error, debug=debug)
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of the tokenizers' library, which does not make it an Exception
+        if type(error).__name__ != "PanicException":  # raised by tokenizers; it derives from BaseException
             raise
         return report(error, debug=debug)
     return 0
 
 
 def run(words: Sequence[str]) -> None:
-    """Parse and call, without typer's own error boxes and exit codes."""
+    """Parse and run a command; errors are raised, so that typer does not print its own boxes."""
     command = get_command(app)
     with command.make_context("saccade", list(words)) as context:
         command.invoke(context)
 
 
 def without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
-    """The arguments without `--debug`, wherever it stands before a `--`, and whether it was there."""
+    """Remove `--debug` before a `--`; returns the other arguments and whether it was present."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = [argument for argument in arguments[:end] if argument != "--debug"]
     return [*options, *arguments[end:]], len(options) < end
 
 
 def write_utf8() -> None:
-    """Input is UTF-8 whatever the locale, so output is too."""
+    """Write UTF-8 regardless of the locale."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""`saccade models`: the named sizes of every family."""
+"""`saccade models`: list the presets of every model family."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from saccade.cli.json_output import write_json_output
-from saccade.cli.table import table
+from saccade.cli.output.json_output import JsonFile, write_json_output
+from saccade.cli.output.table import format_table
 
-PAPER_VOCABULARY = 37_000  # the joint vocabulary of Vaswani et al. 2017, so that the counts are those of the paper
+PAPER_VOCABULARY = 37_000  # joint vocabulary of Vaswani et al. 2017, to compare with the paper's parameter counts
 
 
 def models(
     vocabulary: Annotated[
-        int, typer.Option(min=5, help="Joint vocabulary at which parameters are counted.")
+        int, typer.Option(min=5, help="Size of the joint vocabulary for the parameter counts.")
     ] = PAPER_VOCABULARY,
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="[FILE]", help="As JSON; without a .json file to stdout.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """List the models that can be trained."""
     from saccade.models.registry import load_family, presets
@@ -39,12 +37,12 @@ def models(
         return
     header = ["preset", "family", "parameters", "layers", "width", "paper"]
     cells = [[f"{row[name]:,}" if name == "parameters" else str(row[name]) for name in header] for row in rows]
-    print(table([header, *cells], right=("parameters", "width")))
-    print(f"\nparameters at a joint vocabulary of {vocabulary:,}; train one with: saccade train --preset NAME …")
+    print(format_table([header, *cells], right=("parameters", "width")))
+    print(f"\nparameters with a joint vocabulary of {vocabulary:,}; to train one: saccade train --preset NAME …")
 
 
 def count_parameters(choice: Any, vocabulary: int) -> int:
-    """How many parameters the model has, counted without giving them memory."""
+    """The number of parameters, counted on the meta device without allocating memory."""
     import torch
 
     from saccade.interface import VocabularySizes
@@ -55,5 +53,5 @@ def count_parameters(choice: Any, vocabulary: int) -> int:
 
 
 def layers(settings: dict[str, Any]) -> str:
-    """Layer counts in the order of the settings: 6+6 for an encoder and a decoder."""
+    """Layer counts in the order of the settings: 6+6 for 6 encoder and 6 decoder layers."""
     return "+".join(str(value) for name, value in settings.items() if name.endswith("layers"))

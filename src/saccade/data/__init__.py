@@ -1,1 +1,1 @@
-"""Files to examples to token-bucketed batches."""
+"""Data: reading files, tokenizers, the token cache, batches."""

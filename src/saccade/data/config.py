@@ -1,4 +1,4 @@
-"""Settings of the data: where it is, how it becomes tokens, how tokens become batches."""
+"""Data config: input files, tokenizers, filters, sampling and batching."""
 
 from __future__ import annotations
 
@@ -14,102 +14,102 @@ Normalization = Literal["nfc", "nfkc", "none"]
 JOINT_BY_DEFAULT: frozenset[TokenizerKind] = frozenset({"bpe", "unigram", "byte"})
 
 
-def one_or_many(value: Any) -> Any:
-    """A single path as a list of one."""
+def as_tuple(value: Any) -> Any:
+    """Wrap a single path in a tuple; None becomes the empty tuple."""
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else value
 
 
-Paths = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(one_or_many)]
+Paths = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(as_tuple)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class DataConfig(Config):
-    """Files to tokens to batches."""
+    """Config of the training and validation data."""
 
     source: Paths = ()
-    """Files of source lines; without `target`, files of pairs (TSV, JSONL or Parquet)."""
+    """Files of source sentences, one per line; without `target`, files of sentence pairs (TSV, JSONL or Parquet)."""
 
     target: Paths = ()
-    """Files of target lines, one file for each of `source`, with one line for each of its lines."""
+    """Files of target sentences: one file for each of `source`, one line for each of its lines."""
 
     weights: tuple[Weight, ...] = ()
-    """One number a source file: its share of the examples; by default as many as it has."""
+    """One weight per source file: its share of the training examples; by default in proportion to its size."""
 
     temperature: float = Field(1.0, ge=0.05, allow_inf_nan=False)
-    """Without weights: shares go by size^(1/temperature); 1 is plain concatenation, more favours the small files."""
+    """Without weights: share of a file is size^(1/temperature); 1 concatenates, a larger value favours small files."""
 
     valid_source: str | None = None
-    """Validation data, given like `source`."""
+    """Validation data, like `source`."""
 
     valid_target: str | None = None
-    """Validation data, given like `target`."""
+    """Validation data, like `target`."""
 
     hold_out: int = Field(0, ge=0)
-    """Without validation files: take this many training examples as validation data, never parting equal sources."""
+    """Without validation files: hold out this many training examples; pairs with equal sources stay together."""
 
     source_column: str = Field("source", min_length=1)
-    """Where the source stands in a file of pairs: a column's name, in TSV also its number from 1."""
+    """Column of the source in a file of pairs: its name, or in TSV its number, from 1."""
 
     target_column: str = Field("target", min_length=1)
-    """Where the target stands in a file of pairs: a column's name, in TSV also its number from 1."""
+    """Column of the target in a file of pairs: its name, or in TSV its number, from 1."""
 
     normalization: Normalization = "nfc"
-    """Unicode normalisation of all text."""
+    """Unicode normalization of all text: nfc, nfkc or none."""
 
     tokenizer: TokenizerKind = "bpe"
-    """What a token is."""
+    """Tokenizer: bpe, unigram, char, byte or word."""
 
     target_tokenizer: TokenizerKind | None = None
-    """What a token of the target is; by default as `tokenizer`."""
+    """Tokenizer of the target; by default the same as `tokenizer`."""
 
     vocabulary: int = Field(8000, ge=5, le=1_000_000)
-    """The most tokens a vocabulary may have, the four symbols included."""
+    """Maximum vocabulary size, including the four special tokens."""
 
     target_vocabulary: int | None = Field(None, ge=5, le=1_000_000)
-    """The same for the target; by default as `vocabulary`."""
+    """Maximum vocabulary size of the target; by default the same as `vocabulary`."""
 
     joint: bool | None = None
-    """One vocabulary for both sides; by default if both ask for the same, and that is bpe, unigram or byte."""
+    """Share one vocabulary between source and target; default for equal bpe, unigram or byte tokenizers and sizes."""
 
     min_frequency: int = Field(2, ge=1)
-    """Words (word) and merges (bpe) seen less often are left out of the vocabulary."""
+    """Minimum frequency of a word (word) or a merge (bpe) in the vocabulary."""
 
     max_length: int = Field(256, ge=1)
-    """Training pairs with more tokens on either side are dropped and reported."""
+    """Drop training pairs with more tokens than this on either side."""
 
     max_ratio: float = Field(0.0, ge=0.0, allow_inf_nan=False)
-    """Training pairs with more than this many times the tokens of one side on the other are dropped; 0 keeps all."""
+    """Drop training pairs whose longer side has more than this many times the tokens of the other; 0 keeps all."""
 
     tokenizer_pairs: int = Field(2_000_000, ge=1)
-    """The vocabulary is learnt from at most this many training pairs, taken evenly over all of them."""
+    """Train the tokenizer on at most this many training pairs, taken at even intervals."""
 
     split: float = Field(0.0, ge=0, lt=1)
-    """In training each bpe token is split, with this probability, into the two it was merged from, and those again."""
+    """In training, undo each bpe merge with this probability, recursively (similar to BPE-dropout)."""
 
     cache: str | None = None
-    """Folder of the token cache; by default $SACCADE_CACHE, else saccade in $XDG_CACHE_HOME or in ~/.cache."""
+    """Folder of the token cache; by default $SACCADE_CACHE, else $XDG_CACHE_HOME/saccade or ~/.cache/saccade."""
 
     workers: int | None = Field(None, ge=1)
-    """Processes that tokenise; by default one a core. They change no result."""
+    """Tokenization processes; by default one per core. Results do not depend on it."""
 
     batch_tokens: int = Field(4096, ge=1)
-    """The most tokens in a batch: rows times the longest of either side, padding included."""
+    """Maximum tokens per batch: sequences times the longest of either side, including padding."""
 
     @property
     def target_kind(self) -> TokenizerKind:
-        """The target's tokenizer, with the default resolved."""
+        """The tokenizer type of the target, with the default resolved."""
         return self.target_tokenizer or self.tokenizer
 
     @property
     def target_size(self) -> int:
-        """The target's vocabulary size, with the default resolved."""
+        """The maximum size of the target vocabulary, with the default resolved."""
         return self.target_vocabulary or self.vocabulary
 
     @property
     def shares_vocabulary(self) -> bool:
-        """Whether both sides use one tokenizer, with the default of `joint` resolved."""
+        """Whether source and target share one tokenizer, with the default of `joint` resolved."""
         if self.joint is not None:
             return self.joint
         return self._sides_agree and self.tokenizer in JOINT_BY_DEFAULT
@@ -121,21 +121,21 @@ class DataConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> DataConfig:
         if self.joint and not self._sides_agree:
-            raise ValueError("joint means one vocabulary: leave out target-tokenizer and target-vocabulary")
+            raise ValueError("joint shares one vocabulary: leave out target-tokenizer and target-vocabulary")
         if self.target and not self.source:
-            raise ValueError("target is given without source: name the file of source lines")
+            raise ValueError("target is given without source: give the source file too")
         if self.target and len(self.target) != len(self.source):
             raise ValueError(
-                f"{len(self.source)} source files have {len(self.target)} target files: give one for each, or none"
+                f"{len(self.source)} source files but {len(self.target)} target files: give one for each, or none"
             )
         if self.weights and len(self.weights) != len(self.source):
-            raise ValueError(f"{len(self.source)} source files have {len(self.weights)} weights: give one for each")
+            raise ValueError(f"{len(self.source)} source files but {len(self.weights)} weights: give one for each")
         if self.weights and self.temperature != 1:
-            raise ValueError("weights and temperature both decide the shares of the files: give one of them")
+            raise ValueError("weights and temperature exclude each other: give one of them")
         if self.valid_target and not self.valid_source:
-            raise ValueError("valid-target is given without valid-source: name the file of source lines")
+            raise ValueError("valid-target is given without valid-source: give the source file too")
         if self.split and "bpe" not in (self.tokenizer, self.target_kind):
-            raise ValueError("split undoes merges, and only the bpe tokenizer has any: set split to 0")
+            raise ValueError("split needs a bpe tokenizer: set split to 0")
         if self.max_ratio and self.max_ratio < 1:
-            raise ValueError("max-ratio is longer side over shorter side: 0 (off), or 1 and more")
+            raise ValueError("max-ratio (longer side / shorter side) must be 0 (off) or at least 1")
         return self

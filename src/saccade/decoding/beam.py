@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.constraints import Constraints, allow, keep_to_, never_written
+from saccade.decoding.constraints import Constraints, allow, allowed_tokens, keep_to_, never_written
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis, ranked
-from saccade.decoding.largest import largest, most_probable
 from saccade.decoding.penalties import coverage_penalty, length_penalty
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decodes, Memory, Step, reorder, select
+from saccade.ops.top_k import largest, top_k
 from saccade.symbols import Symbols
 
 ROWS = 512  # whose logits are made at once on the CPU: few enough for its cache
@@ -203,7 +203,8 @@ def continuations(
     count = min(2 * config.beam, logits.size(1))
     prefixes = constraints.prefixes
     if position >= prefixes.size(1):
-        return most_probable(logits, count, never_written(position, config, symbols), constraints.allowed)
+        suppressed = never_written(position, config, symbols)
+        return top_k(logits, count, suppressed, allowed_tokens(constraints.allowed))
     log_probabilities = keep_to_(logits, constraints.allowed).log_softmax(dim=-1, dtype=torch.float32)
     return largest(allow(log_probabilities, position, prefixes, config, symbols), count)
 

@@ -18,43 +18,43 @@ class DecodingConfig(Config):
     """How a model's probabilities become an output."""
 
     beam: int = Field(default=5, ge=1, le=10_000)
-    """How many hypotheses live side by side; 1 is greedy search. Sampling does not use it."""
+    """Beam size: hypotheses kept per sentence; 1 is greedy search. Not used for sampling."""
     nbest: int = Field(default=1, ge=1, le=10_000)
-    """How many hypotheses to return for each input, best first; with `sample`, how many independent samples to draw."""
+    """Number of hypotheses to return per input, best first; with `sample`, number of independent samples."""
 
     length_penalty: LengthPenalty = "gnmt"
-    """What a log-probability is divided by to rank hypotheses: ((5 + length) / 6)^alpha, length^alpha, or 1."""
+    """Length normalization of log-probabilities: gnmt ((5 + length) / 6)^alpha, plain length^alpha, or none."""
     length_alpha: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """The exponent of the length penalty; a larger one favours longer outputs."""
+    """Exponent of the length penalty; a larger value favours longer outputs."""
     coverage_beta: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """The weight of the coverage penalty; a larger one favours outputs that looked at all of the input. Beams only."""
+    """Weight of the coverage penalty, which favours outputs that attend to the whole input. Beam search only."""
 
     sample: bool = False
-    """Draw outputs at random from the model's distribution instead of searching for the best."""
+    """Sample outputs from the model's distribution instead of searching for the best."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Sampling only: below 1 sharpens the distribution, above 1 flattens it."""
     top_k: int = Field(default=0, ge=0)
-    """Sampling only: draw from the k most probable tokens; 0 is off."""
+    """Sampling only: sample from the k most probable tokens; 0 is off."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Sampling only: draw from the smallest set of tokens that holds this much probability; 1 is off."""
+    """Sampling only: sample from the smallest set of tokens with this total probability; 1 is off."""
     seed: int = Field(default=0, ge=0, lt=2**64)
-    """Sampling only: the same seed draws the same output for the same input, whatever the batch."""
+    """Sampling only: random seed; an output depends only on the seed and its input, not on the batch."""
 
     min_length: int = Field(default=0, ge=0, le=1_000_000)
-    """The fewest tokens of an output, its end not counted."""
+    """Minimum number of output tokens, without the end-of-sequence token."""
     max_length: int = Field(default=0, ge=0, le=1_000_000)
-    """The most symbols of an output, its end counted; one that goes on is cut off there. 0: from the input's length."""
+    """Maximum number of output tokens, with the end-of-sequence token; 0 derives it from the input length."""
     max_length_factor: float | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
-    """With `max_length` 0: symbols allowed for each position of the input. By default what the training data needs."""
+    """With `max_length` 0: output tokens allowed per input token; by default measured on the training data."""
     max_length_offset: int = Field(default=10, ge=1, le=1_000_000)
-    """With `max_length` 0: symbols allowed on top of those."""
+    """With `max_length` 0: output tokens allowed in addition."""
 
     allow_unknown: bool = False
-    """Whether an output may contain the unknown symbol."""
+    """Whether an output may contain the unknown token."""
     replace_unknown: ReplaceUnknown = "none"
-    """Write for an unknown word the source word looked at, or its entry in a lexicon; the search may then write one."""
+    """Replace unknown tokens: none, source (by the source word with most attention), lexicon (by its translation)."""
     batch_tokens: int = Field(default=0, ge=0)
-    """How many input tokens, padding counted, to search at once. 0: 8192, or 24576 with one hypothesis a sentence."""
+    """Input tokens per batch, including padding. 0: 8192, or 24576 with one hypothesis per sentence."""
 
     @property
     def tokens_at_once(self) -> int:

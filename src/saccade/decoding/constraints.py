@@ -18,6 +18,7 @@ from torch import Tensor
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 from saccade.interface import Shared, select
+from saccade.ops.top_k import AllowedTokens, disallowed_mask
 from saccade.symbols import Symbols
 
 UNTRAINED_FACTOR = 2.0  # symbols allowed for each position of the input where no training data says better
@@ -39,13 +40,12 @@ class Allowed(NamedTuple):
 
     def forbidden(self, vocabulary: int) -> Tensor:
         """(B, V), True where a row may not write."""
-        starts, columns = self.lists.value
-        counts = starts.diff()[self.row]  # (B,)
-        rows = torch.arange(len(self.row), device=counts.device).repeat_interleave(counts)
-        within = torch.arange(len(rows), device=counts.device) - (counts.cumsum(0) - counts)[rows]
-        forbidden = torch.ones(len(self.row), vocabulary, dtype=torch.bool, device=counts.device)
-        forbidden[rows, columns[starts[self.row][rows] + within]] = False
-        return forbidden
+        return disallowed_mask(AllowedTokens(self.row, *self.lists.value), vocabulary)
+
+
+def allowed_tokens(allowed: Allowed | None) -> AllowedTokens | None:
+    """The allowed tokens as `top_k` takes them."""
+    return None if allowed is None else AllowedTokens(allowed.row, *allowed.lists.value)
 
 
 class Constraints(NamedTuple):

@@ -29,9 +29,9 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints, never_written
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
-from saccade.decoding.screening import MANY
+from saccade.decoding.screening import LEAST_ROWS
 from saccade.interface import Decodes, Memory, Source
-from saccade.layers.in_bytes import in_bytes
+from saccade.ops.int8_linear import quantize
 from saccade.symbols import Symbols
 
 WIDEST = 16
@@ -101,7 +101,7 @@ def search_natively(
     made, screen = None, None  # the output layer in bytes, where the largest logit is enough
     if config.beam == 1 and not scores:
         screen = native.output_bytes or native.output_screen
-        made = in_bytes(native.output) if screen is None and len(limits) >= MANY else None
+        made = quantize(native.output.detach()) if screen is None and len(limits) >= LEAST_ROWS else None
         screen = screen if made is None else made.structure
     columns = Columns.empty(config.nbest, limits)
     words = Words(

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.constraints import Constraints, allow, keep_to_, never_written
+from saccade.decoding.constraints import Constraints, allow, allowed_tokens, keep_to_, never_written
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
-from saccade.decoding.largest import most_probable
 from saccade.decoding.penalties import length_penalty
 from saccade.decoding.screening import Screen, screen_of
 from saccade.interface import Decodes, Memory, select
+from saccade.ops.top_k import top_k
 from saccade.symbols import Symbols
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
@@ -87,7 +87,7 @@ def next_tokens(
     """What each row (N,) writes, and the log-probability of it, from its logits (N, V)."""
     prefixes, allowed = running.constraints.prefixes, running.constraints.allowed
     if choose is None and position >= prefixes.size(1):
-        values, tokens = most_probable(logits, 1, never_written(position, config, symbols), allowed)
+        values, tokens = top_k(logits, 1, never_written(position, config, symbols), allowed_tokens(allowed))
         return tokens.squeeze(1), values.squeeze(1)
     log_probabilities = keep_to_(logits, allowed).log_softmax(dim=-1, dtype=torch.float32)
     log_probabilities = allow(log_probabilities, position, prefixes, config, symbols)

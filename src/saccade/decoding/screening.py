@@ -1,47 +1,36 @@
-"""The most probable token of each row without all of its logits (kernels/screening.c).
-
-Greedy search wants the largest logit alone: no softmax, and hardly any of the others. The output layer in bytes shows
-roughly how large each is and how far off that may be at most; only the few that could be the largest are then made
-from floats. The token is the one that all logits would have given, up to the rounding of float32.
-"""
+"""Greedy search without all logits: the output layer in int8 screens for the largest (ops/argmax_int8.py)."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from saccade.csrc.library import kernel, usable
 from saccade.interface import Product
-from saccade.layers.in_bytes import SCREEN, InBytes, bytes_beside, in_bytes
+from saccade.ops.argmax_int8 import argmax_int8
+from saccade.ops.arguments import runs_on_kernel
+from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
 
-MANY = 32
-"""With fewer rows a search is over before the table is in bytes."""
+LEAST_ROWS = 32
+"""With fewer rows a search is over before the output layer is quantized."""
 
 
 class Screen:
-    """An output layer in bytes."""
+    """An output layer in int8."""
 
-    def __init__(self, table: InBytes, *, exactly: bool = True) -> None:
-        """If not `exactly`, the token is the one that the bytes alone give."""
-        self.table = table
-        self.exactly = exactly
+    def __init__(self, weight: QuantizedMatrix, *, exact: bool = True) -> None:
+        """Without `exact` the int8 logits decide."""
+        self.weight = weight
+        self.exact = exact
 
-    def best(self, rows: Tensor, never: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Of each row (N, D) the largest logit (N,) and its token (N,), those in `never` left out; -inf if none is."""
-        rows, forbidden = rows.contiguous(), torch.tensor(list(never), dtype=torch.int64)
-        values, tokens = rows.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int64)
-        places = self.exactly, len(forbidden), forbidden.data_ptr(), values.data_ptr(), tokens.data_ptr()
-        kernel("argmax_int8", len(rows), rows.data_ptr(), ctypes.byref(self.table.structure), *places)
-        return values, tokens
+    def best(self, x: Tensor, suppressed: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The largest logit (N,) and its token (N,) of each row of x (N, D); -inf if all tokens are suppressed."""
+        return argmax_int8(x, self.weight, suppressed, exact=self.exact)
 
 
 def screen_of(product: Product | None) -> Screen | None:
-    """The output layer in bytes, if there are kernels for it, and rows enough."""
-    if product is None or len(product.rows) < MANY or not usable(product.rows):
+    """The int8 form of an output layer, if there are kernels for it and enough rows."""
+    if product is None or len(product.rows) < LEAST_ROWS or not runs_on_kernel(product.rows):
         return None
-    kept = bytes_beside(product.table, SCREEN) if product.bias is None else None
-    table = kept or in_bytes(product.table, product.bias)
-    return None if table is None else Screen(table, exactly=bytes_beside(product.table) is None)
+    weight = quantize(product.table.detach(), product.bias)
+    return None if weight is None else Screen(weight, exact=quantized_form(product.table) is None)

@@ -18,7 +18,7 @@ from torch import Tensor
 from saccade.decoding.constraints import Allowed, Lists
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.interface import Decoded, Decodes, Memory, Product, Shared, Step
-from saccade.layers.products import product
+from saccade.ops.linear import linear
 from saccade.symbols import Symbols
 
 
@@ -49,7 +49,7 @@ class Shortlisted:
         found = self.output_product(outputs)
         if found is None:
             return self.model.logits(outputs).index_select(-1, self.tokens)
-        return product(*found)
+        return linear(*found)
 
     def output_product(self, outputs: Tensor) -> Product | None:
         """The model's, with fewer rows of its table."""

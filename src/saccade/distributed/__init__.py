@@ -1,1 +1,1 @@
-"""Starting processes and summing over them; models and layers know nothing of it."""
+"""Joining a process group and reducing over it; models and layers do not depend on it."""

@@ -1,4 +1,4 @@
-"""The processes that train one model together."""
+"""The process group that trains one model (data parallel)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Group:
-    """This process among all; alone by default."""
+    """Rank of this process and size of its group; a single process by default."""
 
     rank: int = 0
     size: int = 1
 
-    def sum_(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce_(self, tensors: Sequence[Tensor]) -> None:
         """Sum tensors over all processes in place, in one message."""
         if self.size == 1 or not tensors:
             return
@@ -28,8 +28,8 @@ class Group:
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
-    def totals(self, numbers: Sequence[float]) -> list[float]:
-        """The sum of each number over all processes."""
+    def all_reduce_numbers(self, numbers: Sequence[float]) -> list[float]:
+        """Return the sum of each number over all processes."""
         if self.size == 1:
             return list(numbers)
         values = torch.tensor(numbers, dtype=torch.float64)
@@ -38,20 +38,24 @@ class Group:
         dist.all_reduce(values)
         return [float(value) for value in values]
 
+    def barrier(self) -> None:
+        """Wait until all processes have reached this point."""
+        self.all_reduce_numbers([0.0])
 
-ALONE = Group()
+
+SINGLE_PROCESS = Group()
 
 
 def local_rank() -> int:
-    """The number of this process on its machine, which is also that of its GPU."""
+    """Return the rank of this process on its machine, which is also the number of its GPU."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def join(device: torch.device) -> Group:
-    """The group that `torchrun` describes in the environment, or this process alone, computing on this device."""
+def join_process_group(device: torch.device) -> Group:
+    """Join the group that `torchrun` describes in the environment; without it, return a single process."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        return ALONE
+        return SINGLE_PROCESS
     if not dist.is_initialized():
         backend = "nccl" if device.type == "cuda" else "gloo"
         if backend == "nccl":

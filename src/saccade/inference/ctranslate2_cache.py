@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from saccade.errors import SaccadeError
 from saccade.file_lock import lock_file
-from saccade.folder import MANIFEST, flush, read_json, verify, whole_folder, write_json
+from saccade.folder import MANIFEST, atomic_folder, fsync, read_json, verify, write_json
 from saccade.interop.ctranslate2 import MODEL, import_runtime
 from saccade.model_folder import CONFIG, WEIGHTS
 from saccade.version import __version__
@@ -91,7 +91,7 @@ def open_export(
     with locked(folder):
         found = find_export(folder, key)
         if found is None and (folder / MANIFEST).is_file():  # a model that was deleted meanwhile stays deleted
-            with contextlib.suppress(SaccadeError), whole_folder(folder / NAME) as place:
+            with contextlib.suppress(SaccadeError), atomic_folder(folder / NAME) as place:
                 fill(place, key, write, prove)
             found = find_export(folder, key)
         if found is not None:
@@ -107,7 +107,7 @@ def fill(
 ) -> dict[str, Any]:
     """Write an export and its proof into an empty folder."""
     write(place)
-    flush(place / MODEL)
+    fsync(place / MODEL)
     proof = prove(place)
     write_json(place / PROOF, {"key": key, "proof": proof, "file": identity(place / MODEL)})
     return proof

@@ -16,7 +16,7 @@ from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import search_source
 from saccade.inference.batching import Reading, even_batches, longest, source_from
 from saccade.interface import Translates
-from saccade.parallel_map import as_they_end, workers_for
+from saccade.parallel_map import parallel_map_unordered, worker_count
 from saccade.symbols import Symbols
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
@@ -104,9 +104,9 @@ class TorchEngine:
             )
 
         lengths = [longest(source) for source in work.sources]
-        workers = workers_for(batch_tokens, self.device)
+        workers = worker_count(batch_tokens, self.device)
         workers = max(1, min(workers, -(-sum(lengths) // LEAST_SHARE)))
         batches = even_batches(lengths, batch_tokens // workers, workers)
-        with closing(as_they_end(decode_batch, batches, workers)) as ended:
+        with closing(parallel_map_unordered(decode_batch, batches, workers)) as ended:
             for place, several in ended:
                 yield from zip(batches[place], several, strict=True)

@@ -17,9 +17,9 @@ from saccade.inference.engine import Engine, EngineName, Precision, TorchEngine
 from saccade.inference.opening import Parts
 from saccade.inference.proof import drawn_sentences, prove, validation_sentences
 from saccade.interop.ctranslate2 import expressible, import_runtime, longest_sequence, save_ctranslate2
-from saccade.layers.in_bytes import has_bytes
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import TransformerConfig
+from saccade.ops.int8_linear import int8_available
 
 USE_TORCH = "leave the engine to auto, or choose torch"
 NO_BYTES = "leave the precision to float32"
@@ -43,7 +43,7 @@ class Engines:
             return self.torch
         reason = refusal(settings, self.vocabulary, prefixes=prefixes, shortlist=shortlist)
         if reason is not None and exporter.insists:
-            do = USE_TORCH if exporter.precision == "float32" or has_bytes() else NO_BYTES
+            do = USE_TORCH if exporter.precision == "float32" or int8_available() else NO_BYTES
             raise UsageError(f"the engine ctranslate2 cannot do this: {reason}", do=do)
         if reason is not None:
             return self.torch

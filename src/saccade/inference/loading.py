@@ -22,8 +22,9 @@ from saccade.inference.engines import NO_BYTES, Exporter, check_engine, unavaila
 from saccade.inference.opening import open_parts
 from saccade.inference.shortlist import read_shortlist
 from saccade.inference.translator import Translator
-from saccade.layers.in_bytes import give_bytes, has_bytes
 from saccade.model_folder import GENERATION, ModelFolder, find_model_folder, load_model_folder
+from saccade.ops.int8_linear import int8_available
+from saccade.plans.quantization import quantize_model
 
 
 def load(
@@ -63,13 +64,13 @@ def load(
 
 def open_translator(folder: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
     """The translator of one model folder; `auto` asks CTranslate2 only where torch has no kernels of ours for it."""
-    has_kernels = library() is not None and (precision == "float32" or has_bytes())
+    has_kernels = library() is not None and (precision == "float32" or int8_available())
     if engine == "torch" or (engine == "auto" and has_kernels):
         if precision == "int8":
             check_bytes(device)
         found = load_model_folder(folder, device)
         if precision == "int8":
-            give_bytes(found.model)
+            quantize_model(found.model)
         if isinstance(found.model, Native):
             with torch.no_grad():
                 found.model.settle()
@@ -92,7 +93,7 @@ def check_bytes(device: torch.device) -> None:
     if device.type != "cpu":
         do = f"choose the device cpu, or {NO_BYTES}"
         raise UsageError(f"int8 runs on the CPU here, and the device is {device.type}", do=do)
-    if not has_bytes():
+    if not int8_available():
         needed = "AVX2" if library() is not None else "AVX2, and a C compiler when Saccade is installed"
         raise UsageError(f"torch has no products of bytes here: they need {needed}", do=NO_BYTES)
 

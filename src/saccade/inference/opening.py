@@ -12,7 +12,7 @@ import torch
 
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers
 from saccade.errors import SaccadeError
-from saccade.folder import MANIFEST, read_json, verifying
+from saccade.folder import MANIFEST, read_json, verify_while_reading
 from saccade.inference.ctranslate2_cache import claims_export
 from saccade.interface import Translates
 from saccade.model_folder import CARD, CONFIG, GENERATION, WEIGHTS, ModelFolder, load_model_folder, vocabulary_sizes
@@ -64,7 +64,7 @@ def open_parts(path: Path, device: torch.device) -> Parts:
 
 def open_beside_export(path: Path, device: torch.device) -> Parts | None:
     """The parts without the model; None if the folder contradicts itself, so that loading it says in which respect."""
-    with verifying(path, CONFIG, WEIGHTS, GENERATION, CARD) as names:
+    with verify_while_reading(path, CONFIG, WEIGHTS, GENERATION, CARD) as names:
         manifest = read_json(path / MANIFEST)
         config = read_json(path / CONFIG)
         tokenizers = load_tokenizers(path, names)

@@ -1,1 +1,1 @@
-"""Models in the formats of others: what a tensor is called there, and which settings a format can express."""
+"""Export and import of models: Hugging Face, CTranslate2, ONNX."""

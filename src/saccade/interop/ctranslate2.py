@@ -1,7 +1,7 @@
-"""A Transformer as a CTranslate2 model: the same weights under the names of that runtime, one by one.
+"""Export of a Transformer to CTranslate2.
 
-Nothing is left to a converter: every row of every vocabulary is kept, and positions are written as a table, in the
-order in which the model was trained with them. A source must end in the end symbol: the runtime adds nothing to it.
+The specification is filled directly, without a converter: every vocabulary row is kept, and positions are written as a
+table in the layout of our model. Sources must end with the end symbol: the runtime does not add it.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from saccade.models.family import ModelConfig
 from saccade.models.transformer import DecoderLayer, EncoderLayer, Transformer, TransformerConfig
 from saccade.symbols import Symbols
 
-LONGEST = 2048  # places of a table where the model itself has no longest sequence
+LONGEST = 2048  # size of the position table if the model has no maximum length
 
 MODEL, CONFIG = "model.bin", "config.json"
 
 
 def expressible(config: ModelConfig) -> str | None:
-    """Why CTranslate2 has no such model, or None if it has."""
+    """Why CTranslate2 cannot express a model; None if it can."""
     if not isinstance(config, TransformerConfig):
         return "CTranslate2 runs Transformers, and this model is none"
     if config.radius is not None:
-        return "CTranslate2 has no self-attention within a radius to both sides"
+        return "CTranslate2 has no bidirectional self-attention within a radius"
     if config.cross_radius is not None:
         return "CTranslate2 has no cross-attention within a radius"
     if config.experts:
         return "CTranslate2 has no mixture of experts"
     if config.position_use == "concatenate":
-        return "CTranslate2 adds positions, and this model puts them beside the embedding"
+        return "CTranslate2 adds positions to embeddings, and this model concatenates them"
     return None
 
 
 def longest_sequence(config: TransformerConfig) -> int:
-    """How many places an exported model knows: those it has learned, or as many as its table has."""
+    """The maximum length of an exported model: its learned positions, or the size of the sinusoid table."""
     return config.max_positions if config.positions == "learned" else LONGEST
 
 
 def save_ctranslate2(
     folder: Path, model: Transformer, config: TransformerConfig, tokenizers: Tokenizers | None = None
 ) -> None:
-    """Write the files of a CTranslate2 model into a folder that exists, and those of its tokenizers.
+    """Write a CTranslate2 model and its tokenizers into an existing folder.
 
-    Tokens have the names of their pieces, or without tokenizers those of their ids: "0", "1" and so on.
+    Tokens are named by their pieces, or without tokenizers by their ids: "0", "1" and so on.
     """
     reason = expressible(config)
     if reason is not None:
@@ -69,14 +69,14 @@ def save_ctranslate2(
     spec.config.add_source_bos, spec.config.add_source_eos = False, False
     spec.config.decoder_start_token = target[Symbols.begin]
     spec.validate()
-    spec.optimize()  # finds tensors that are the same and keeps one of them
+    spec.optimize()  # deduplicates equal tensors
     spec.save(str(folder))
     if tokenizers is not None:
         save_tokenizers(folder, tokenizers, longest_sequence(config))
 
 
 def token_names(size: int, tokenizer: Tokenizer | None) -> list[str]:
-    """What the tokens are called, each by a name of its own."""
+    """A distinct name for every token."""
     return [str(token) for token in range(size)] if tokenizer is None else list(tokenizer.vocabulary[:size])
 
 
@@ -97,16 +97,16 @@ def transformer_spec(model: Transformer, config: TransformerConfig) -> Any:
     if config.norm == "pre":
         set_norm(spec.encoder.layer_norm, model.encoder_norm)
         set_norm(spec.decoder.layer_norm, model.decoder_norm)
-    for encoder_layer, place in zip(model.encoder, spec.encoder.layer, strict=True):
-        set_encoder_layer(place, encoder_layer)  # type: ignore[arg-type]
-    for decoder_layer, place in zip(model.decoder, spec.decoder.layer, strict=True):
-        set_decoder_layer(place, decoder_layer)  # type: ignore[arg-type]
+    for encoder_layer, layer_spec in zip(model.encoder, spec.encoder.layer, strict=True):
+        set_encoder_layer(layer_spec, encoder_layer)  # type: ignore[arg-type]
+    for decoder_layer, layer_spec in zip(model.decoder, spec.decoder.layer, strict=True):
+        set_decoder_layer(layer_spec, decoder_layer)  # type: ignore[arg-type]
     spec.decoder.projection.weight = numbers(model.output.table)
     return spec
 
 
 def set_encoder_layer(spec: Any, layer: EncoderLayer) -> None:
-    """Self-attention and feed-forward network, each with its norm."""
+    """Fill an encoder layer: self-attention and feed-forward network, each with its norm."""
     set_linear(spec.self_attention.linear[0], layer.attention.query_key_value)
     set_linear(spec.self_attention.linear[1], layer.attention.output)
     set_norm(spec.self_attention.layer_norm, layer.attention_residual.norm)
@@ -114,7 +114,7 @@ def set_encoder_layer(spec: Any, layer: EncoderLayer) -> None:
 
 
 def set_decoder_layer(spec: Any, layer: DecoderLayer) -> None:
-    """The same with cross-attention between the two."""
+    """Fill a decoder layer: self-attention, cross-attention and feed-forward network, each with its norm."""
     set_linear(spec.self_attention.linear[0], layer.attention.query_key_value)
     set_linear(spec.self_attention.linear[1], layer.attention.output)
     set_norm(spec.self_attention.layer_norm, layer.attention_residual.norm)
@@ -126,24 +126,24 @@ def set_decoder_layer(spec: Any, layer: DecoderLayer) -> None:
 
 
 def set_feed_forward(spec: Any, layer: Any) -> None:
-    """Both linear maps of the feed-forward network, and its norm."""
+    """Fill a feed-forward network: two linear layers and the norm."""
     set_linear(spec.linear_0, layer.feed_forward.expand)
     set_linear(spec.linear_1, layer.feed_forward.contract)
     set_norm(spec.layer_norm, layer.feed_forward_residual.norm)
 
 
 def set_linear(spec: Any, linear: nn.Linear) -> None:
-    """Weight and bias of a linear map; both libraries keep a row an output."""
+    """Fill a linear layer; the weight layout (out, in) is the same."""
     spec.weight, spec.bias = numbers(linear.weight), numbers(linear.bias)
 
 
 def set_norm(spec: Any, norm: Any) -> None:
-    """Gain and bias of a layer normalisation."""
+    """Fill a layer norm."""
     spec.gamma, spec.beta = numbers(norm.weight), numbers(norm.bias)
 
 
 def position_table(positions: Any, config: TransformerConfig) -> np.ndarray[Any, Any]:
-    """The vector of every place; zeros where there are no positions."""
+    """The position table (positions, D); zeros if the model has no positions."""
     if config.positions == "learned":
         return numbers(positions.table)
     if config.positions == "none":
@@ -152,12 +152,12 @@ def position_table(positions: Any, config: TransformerConfig) -> np.ndarray[Any,
 
 
 def numbers(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A tensor as the runtime stores it."""
+    """A tensor as a float32 array on the CPU."""
     return tensor.detach().float().cpu().contiguous().numpy()
 
 
 def import_runtime() -> Any:
-    """The runtime; it is heavy, so that only those who need it wait for it."""
+    """Import ctranslate2, lazily because it is slow to load."""
     try:
         return importlib.import_module("ctranslate2")
     except (ImportError, OSError):

@@ -1,11 +1,11 @@
-"""A Transformer as a folder that `AutoModelForSeq2SeqLM` and `AutoTokenizer` of Hugging Face open, with equal logits.
+"""Export of a Transformer as a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`, with equal logits.
 
-    config.json               post-norm is a MarianMTModel, pre-norm a PegasusForConditionalGeneration
-    generation_config.json    decoding defaults, as far as that library has the same
-    model.safetensors         weights under its names (saccade.interop.transformer_names)
-    tokenizer.json …          the tokenizer; of separate vocabularies the source's, and the target's in target/
+    config.json               post-norm becomes a MarianMTModel, pre-norm a PegasusForConditionalGeneration
+    generation_config.json    decoding defaults, as far as transformers has equivalents
+    model.safetensors         weights (names in saccade.interop.transformer_names)
+    tokenizer.json …          the tokenizer; with separate vocabularies that of the source, and the target's in target/
 
-Nothing of that library is needed to write the folder.
+The export does not need the transformers package.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from saccade.models.transformer import TransformerConfig
 from saccade.symbols import Symbols
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
-OURS = "saccade"  # the key of what an import takes back as it was
-LONGEST_OUTPUT = 512  # that library takes no limit from the length of the input
+OURS = "saccade"  # the config key of settings that only an import into Saccade reads
+LONGEST_OUTPUT = 512  # transformers has no output limit relative to the input length
 
 ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
 
@@ -39,7 +39,7 @@ ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGen
 def save_huggingface(
     folder: Path, model: nn.Module, config: ModelConfig, tokenizers: Tokenizers, decoding: Mapping[str, Any]
 ) -> None:
-    """Write the files into a folder that exists; `decoding` holds all decoding defaults of the model."""
+    """Write the files into an existing folder; `decoding` are all decoding defaults of the model."""
     reason = not_expressible(config, tokenizers)
     if reason is not None:
         raise SaccadeError(
@@ -51,13 +51,13 @@ def save_huggingface(
     write_json(folder / GENERATION, generation_document(config, decoding))
     try:
         save_file(weights(model, config, tokenizers), folder / WEIGHTS, metadata={"format": "pt"})
-    except SafetensorError as error:  # a full disk is one too
+    except SafetensorError as error:  # also raised if the disk is full
         raise OSError(str(error)) from None
     save_tokenizers(folder, tokenizers, config.max_positions)
 
 
 def not_expressible(config: ModelConfig, tokenizers: Tokenizers) -> str | None:
-    """Which setting stands in the way, or None if none does."""
+    """The setting that Hugging Face cannot express; None if there is none."""
     if not isinstance(config, TransformerConfig):
         return "this model is no Transformer"
     if config.radius is not None:
@@ -70,12 +70,12 @@ def not_expressible(config: ModelConfig, tokenizers: Tokenizers) -> str | None:
         return "position-use is concatenate, and its positions are added (position-use add works)"
     if config.norm == "pre" and not shares_tables(config, tokenizers):
         return (
-            "norm is pre with an embedding table each, and its pre-norm model has one table for both sides "
+            "norm is pre with separate embedding tables, and its pre-norm model has one table for both sides "
             "(norm post works, and so does data.joint true with embeddings auto)"
         )
     if config.norm == "post" and config.positions != "sinusoidal":
         return (
-            f"norm is post with positions {config.positions}, and its post-norm model makes its sinusoids anew "
+            f"norm is post with positions {config.positions}, and its post-norm model recomputes sinusoids "
             "whenever it is saved (positions sinusoidal works, and so does norm pre)"
         )
     return None
@@ -87,12 +87,12 @@ def shares_tables(config: TransformerConfig, tokenizers: Tokenizers) -> bool:
 
 
 def model_type(config: TransformerConfig) -> str:
-    """Their name of the architecture."""
+    """The Hugging Face model type."""
     return "pegasus" if config.norm == "pre" else "marian"
 
 
 def config_document(config: TransformerConfig, tokenizers: Tokenizers, decoding: Mapping[str, Any]) -> dict[str, Any]:
-    """Their config.json; every setting whose default there is another one is named."""
+    """The content of config.json; every setting with a different default in transformers is written."""
     kind, symbols = model_type(config), Symbols()
     sides = {
         f"{side}_{name}": value
@@ -133,19 +133,19 @@ def config_document(config: TransformerConfig, tokenizers: Tokenizers, decoding:
 
 
 def generation_document(config: TransformerConfig, decoding: Mapping[str, Any]) -> dict[str, Any]:
-    """Their generation_config.json: what both libraries mean alike.
+    """The content of generation_config.json: settings with the same meaning in both libraries.
 
-    A length penalty of theirs is length^alpha, ours `plain`; for `gnmt` it is the nearest they have.
+    Their length penalty is length^alpha, which is our `plain`; for `gnmt` it is the nearest equivalent.
     """
     symbols = Symbols()
-    never = [symbols.pad, symbols.begin]
+    suppressed = [symbols.pad, symbols.begin]
     beam = 1 if decoding["sample"] else decoding["beam"]
     document: dict[str, Any] = {
         "pad_token_id": symbols.pad,
         "bos_token_id": symbols.begin,
         "eos_token_id": symbols.end,
         "decoder_start_token_id": symbols.begin,
-        "suppress_tokens": never if decoding["allow_unknown"] else [*never, symbols.unknown],
+        "suppress_tokens": suppressed if decoding["allow_unknown"] else [*suppressed, symbols.unknown],
         "max_length": min(
             decoding["max_length"] + 1 if decoding["max_length"] else LONGEST_OUTPUT, config.max_positions
         ),
@@ -159,12 +159,12 @@ def generation_document(config: TransformerConfig, decoding: Mapping[str, Any]) 
 
 
 def weights(model: nn.Module, config: TransformerConfig, tokenizers: Tokenizers) -> dict[str, Tensor]:
-    """Their model.safetensors."""
+    """The tensors of model.safetensors."""
     order, own = stream_order(config.width), {name: tensor.float().cpu() for name, tensor in model.state_dict().items()}
     pre = config.norm == "pre"
     listed = [*entries(config.encoder_layers, config.decoder_layers, final_norms=pre)]
     listed += embedding_entries(config, shared=shares_tables(config, tokenizers))
-    if pre:  # it keeps its positions in the file, whatever they are
+    if pre:  # Pegasus stores its position tables in the file
         own |= {f"{side}.table": position_table(config, own, side) for side in ("source", "target")}
         listed += position_entries()
     found = {name: tensor for entry in listed for name, tensor in to_theirs(entry, own, order).items()}
@@ -172,7 +172,7 @@ def weights(model: nn.Module, config: TransformerConfig, tokenizers: Tokenizers)
 
 
 def embedding_entries(config: TransformerConfig, *, shared: bool) -> list[Entry]:
-    """The tables of embeddings and of the output layer; what is one tensor there stands once in the file."""
+    """The embedding and output tables; a tied tensor is written once."""
     source, target = "source_embedding.table", "target_embedding.table"
     listed = [table(target, "model.shared.weight")] if shared else []
     if not (shared and config.tie_output):
@@ -186,13 +186,13 @@ def embedding_entries(config: TransformerConfig, *, shared: bool) -> list[Entry]
 
 
 def position_entries() -> list[Entry]:
-    """The tables of positions of a pre-norm model."""
+    """The position tables of a pre-norm model."""
     sides = (("source", "encoder"), ("target", "decoder"))
     return [table(f"{ours}.table", f"model.{theirs}.embed_positions.weight") for ours, theirs in sides]
 
 
 def position_table(config: TransformerConfig, own: Mapping[str, Tensor], side: str) -> Tensor:
-    """What is added to the embeddings of a side, place by place, (places, D)."""
+    """The position table of one side, (positions, D)."""
     if config.positions == "learned":
         return own[f"{side}_embedding.positions.table"]
     if config.positions == "none":

@@ -1,7 +1,7 @@
-"""A Marian or Pegasus folder of Hugging Face as a Transformer of ours; nothing in it is trusted, and nothing is run.
+"""Import of an untrusted Marian or Pegasus folder of Hugging Face as our Transformer; no code of it is executed.
 
-What our settings cannot express is refused, with the setting that stands in the way. A setting that our Transformer
-learns later gets a line in `ACTIVATIONS` or in `settings_of`.
+A setting that our Transformer cannot express is an error that names the setting. To support another setting, extend
+`ACTIVATIONS` or `settings_of`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from saccade.models.transformer import TransformerConfig
 from saccade.untrusted_files import shown
 
 FAMILY = "transformer"
-ACTIVATIONS: Mapping[str, Mapping[str, Any]] = {"relu": {}}  # theirs to our settings
+ACTIVATIONS: Mapping[str, Mapping[str, Any]] = {"relu": {}}  # their activation to our settings
 POSITIONS = tuple(entry.theirs[0] for entry in position_entries())
 BIAS = "final_logits_bias"
 
 
 class Imported(NamedTuple):
-    """What a folder held, as ours."""
+    """An imported model with its config, tokenizers and decoding defaults."""
 
     model: nn.Module
     choice: Choice
@@ -54,7 +54,7 @@ def load_huggingface(folder: Path) -> Imported:
     """Read config, weights, tokenizer and decoding defaults of a folder."""
     if not (folder / CONFIG).is_file():
         raise SaccadeError(
-            f"holds no {CONFIG}", where=str(folder), do="name a folder that transformers wrote with save_pretrained"
+            f"has no {CONFIG}", where=str(folder), do="give a folder that transformers wrote with save_pretrained"
         )
     settings = read_json(folder / CONFIG)
     check_settings(settings, folder / CONFIG)
@@ -69,13 +69,13 @@ def load_huggingface(folder: Path) -> Imported:
 
 
 def check_settings(settings: Mapping[str, Any], path: Path) -> None:
-    """Refuse what our Transformer is not."""
+    """Raise an error for settings that our Transformer does not support."""
     kind = settings.get("model_type")
     if settings.keys() == {"saccade", "model", "sizes"}:
-        raise SaccadeError("is a model of Saccade already", where=str(path.parent), do="use it as it is")
+        raise SaccadeError("is already a model of Saccade", where=str(path.parent), do="use it directly")
     if kind not in ARCHITECTURES:
         raise SaccadeError(
-            f"the model is of the type {shown(kind)}",
+            f"the model has the type {shown(kind)}",
             where=str(path),
             do=f"these can be imported: {', '.join(ARCHITECTURES)}",
         )
@@ -91,25 +91,25 @@ def check_settings(settings: Mapping[str, Any], path: Path) -> None:
 
 
 def refused(path: Path, found: str, ours: str) -> SaccadeError:
-    """The error for a setting that ours cannot express."""
+    """The error for a setting that our Transformer cannot express."""
     return SaccadeError(
         f"{found}, and the Transformer of Saccade {ours}",
         where=str(path),
-        do="such a model runs in transformers or CTranslate2, not here",
+        do="run the model with transformers or CTranslate2",
     )
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of model.safetensors, all finite; nothing else is read, pickled files least of all."""
+    """The tensors of model.safetensors, which must be finite; pickled weights are never read."""
     path = folder / WEIGHTS
     if not path.is_file():
         if (folder / f"{WEIGHTS}.index.json").exists():
             what, do = "its weights are in several files", "save it in one: save_pretrained(…, max_shard_size='100GB')"
         elif any(folder.glob("*.bin")):
-            what = "its weights are pickled, and a pickled file can run anything"
-            do = f"open it where you trust it and save it again with transformers, which writes {WEIGHTS}"
+            what = "its weights are pickled, and a pickled file can execute code"
+            do = f"if you trust it, load it with transformers and save it again as {WEIGHTS}"
         else:
-            what, do = f"holds no {WEIGHTS}", "name a folder that transformers wrote with save_pretrained"
+            what, do = f"has no {WEIGHTS}", "give a folder that transformers wrote with save_pretrained"
         raise SaccadeError(what, where=str(folder), do=do)
     try:
         with safe_open(path, framework="pt") as file:
@@ -118,12 +118,12 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
         raise damaged(path, str(error)) from None
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or not tensor.isfinite().all():
-            raise damaged(path, f"the tensor {shown(name)} holds values that are infinite or no numbers")
+            raise damaged(path, f"the tensor {shown(name)} has infinite or NaN values, or is not floating point")
     return tensors
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
-    """One tokenizer, or that of the target in its subfolder too."""
+    """Load the tokenizer of both sides, or the target's from its subfolder if there is one."""
     source = load_tokenizer(folder)
     return Tokenizers(source, load_tokenizer(folder / TARGET) if (folder / TARGET).is_dir() else source)
 
@@ -131,7 +131,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
 def settings_of(
     settings: Mapping[str, Any], tensors: Mapping[str, Tensor], tokenizers: Tokenizers, folder: Path
 ) -> dict[str, Any]:
-    """Our settings for theirs; what is wrong with a value, our own config says."""
+    """Translate their settings to ours; our config validates the values."""
     if BIAS in tensors and tensors[BIAS].count_nonzero():
         raise refused(folder / WEIGHTS, f"{BIAS} is not zero", "has no bias in its output layer")
     values = {
@@ -152,7 +152,7 @@ def settings_of(
 
 
 def sharing_of(settings: Mapping[str, Any], tensors: Mapping[str, Tensor], *, joint: bool) -> Any:
-    """Our setting for whether both sides have one table: as it was exported, unless training parted the two."""
+    """Our `embeddings` setting: as exported, unless the source and target tables now differ."""
     sides = [tensors.get(f"model.{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
     if joint and sides[0] is not None and sides[1] is not None and not torch.equal(sides[0], sides[1]):
         return "separate"
@@ -164,21 +164,23 @@ def sharing_of(settings: Mapping[str, Any], tensors: Mapping[str, Tensor], *, jo
 
 
 def position_kind(tensors: Mapping[str, Tensor], folder: Path) -> str:
-    """What the tables of positions in the file are, if there are any."""
+    """The kind of the positions, judged by the position tables in the file."""
     found = [tensors[name].float() for name in POSITIONS if name in tensors]
     if any(part.dim() != 2 for part in found):
-        raise damaged(folder / WEIGHTS, "its positions are no tables")
+        raise damaged(folder / WEIGHTS, "its position tables are not matrices")
     if all(is_sinusoidal(part) for part in found):
         return "sinusoidal"
     if len(found) == len(POSITIONS) and not any(part.count_nonzero() for part in found):
         return "none"
     if len(found) < len(POSITIONS) or not any(name.endswith(".encoder.layer_norm.weight") for name in tensors):
-        raise refused(folder / WEIGHTS, "its positions are no sinusoids", "has learned ones for both sides or for none")
+        raise refused(
+            folder / WEIGHTS, "its positions are not sinusoidal", "has learned ones for both sides or for none"
+        )
     return "learned"
 
 
 def is_sinusoidal(found: Tensor) -> bool:
-    """Whether a table (places, D) of theirs holds sinusoids, perhaps in half precision."""
+    """Whether a position table (positions, D) has sinusoids, up to half precision."""
     expected = sinusoids(*found.shape).index_select(1, stream_order(found.size(1)))
     return torch.allclose(found, expected, atol=4e-3)
 
@@ -186,14 +188,14 @@ def is_sinusoidal(found: Tensor) -> bool:
 def build_model(
     choice: Choice, tokenizers: Tokenizers, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path
 ) -> nn.Module:
-    """The model with their weights; every tensor of the file must have its place in it, and its size."""
+    """Build the model with their weights; every tensor of the file must match a parameter in name and shape."""
     config = choice.config
     assert isinstance(config, TransformerConfig)
     joint = tokenizers.source is tokenizers.target
     sizes = VocabularySizes(tokenizers.source.size, tokenizers.target.size, joint)
     pre, shared = config.norm == "pre", shares_tables(config, tokenizers)
-    if config.encoder_layers + config.decoder_layers > len(tensors):  # before all of their names are listed
-        raise damaged(folder / CONFIG, "speaks of more layers than the file of weights can hold")
+    if config.encoder_layers + config.decoder_layers > len(tensors):  # checked before names are listed
+        raise damaged(folder / CONFIG, "gives more layers than the weights file has")
     listed = [*entries(config.encoder_layers, config.decoder_layers, final_norms=pre)]
     listed += aliased(embedding_entries(config, shared=shared), tensors)
     if config.positions == "learned":
@@ -218,7 +220,7 @@ def build_model(
 
 
 def aliased(listed: list[Entry], tensors: Mapping[str, Tensor]) -> list[Entry]:
-    """The tables under the names that the file has for them: a tied tensor may stand under any of its names."""
+    """The embedding entries under the names in the file: a tied tensor may have any of several names."""
     tied = ("model.shared.weight", "model.decoder.embed_tokens.weight", "model.encoder.embed_tokens.weight")
     if len(listed) == 1:
         return [table(listed[0].ours, next((name for name in (*tied, "lm_head.weight") if name in tensors), tied[0]))]
@@ -226,25 +228,25 @@ def aliased(listed: list[Entry], tensors: Mapping[str, Tensor]) -> list[Entry]:
 
 
 def check_names(listed: list[Entry], tensors: Mapping[str, Tensor], config: TransformerConfig, path: Path) -> None:
-    """Refuse a file that lacks a tensor, or has one that belongs nowhere."""
+    """Raise an error if a tensor is missing or unexpected."""
     needed = {name for entry in listed for name in entry.theirs}
     if missing := needed - tensors.keys():
-        raise damaged(path, f"the tensor {shown(min(missing))} is missing: config.json speaks of another model")
+        raise damaged(path, f"the tensor {shown(min(missing))} is missing: config.json describes another model")
     tables = {
         "model.shared.weight",
         "lm_head.weight",
         *(f"model.{s}.embed_tokens.weight" for s in ("encoder", "decoder")),
     }
-    if strange := tensors.keys() - needed - tables - {BIAS, *POSITIONS}:
-        raise damaged(path, f"the tensor {shown(min(strange))} has no place in a model of this config.json")
+    if unexpected := tensors.keys() - needed - tables - {BIAS, *POSITIONS}:
+        raise damaged(path, f"the tensor {shown(min(unexpected))} is not part of the model in config.json")
     if config.norm == "post" and config.positions != "sinusoidal":
-        raise refused(path, "its positions are no sinusoids", "takes such ones from a pre-norm model only")
+        raise refused(path, "its positions are not sinusoidal", "takes such ones from a pre-norm model only")
 
 
 def check_sizes(
     listed: list[Entry], tensors: Mapping[str, Tensor], ours: Mapping[str, tuple[int, ...]], path: Path
 ) -> None:
-    """Refuse tensors that do not fit: each part of a fused one is as high as the others."""
+    """Raise an error if a tensor has the wrong shape; the parts of a concatenated parameter have equal rows."""
     for entry in listed:
         rows, *others = ours[entry.ours]
         expected = (rows // len(entry.theirs), *others)
@@ -254,7 +256,7 @@ def check_sizes(
 
 
 def decoding_of(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Our decoding defaults: those of the model that was exported, or what theirs say of beams and lengths."""
+    """Our decoding defaults: those of the exported model, else beam size and length penalty of theirs."""
     kept = settings.get(OURS)
     if isinstance(kept, dict) and isinstance(kept.get("decoding"), dict):
         return dict(kept["decoding"])

@@ -1,8 +1,7 @@
-"""Our tokenizers as files that `AutoTokenizer` of Hugging Face opens, and back.
+"""Export and import of our tokenizers as files for `AutoTokenizer` of Hugging Face.
 
-Both use one library underneath, so that the pipeline is the same; what Saccade does to a text before it, the pipeline
-of the file does itself: it removes control characters, normalises Unicode, makes every run of whitespace one space, and
-puts the end symbol behind the text.
+Both use the tokenizers library, so the pipeline is the same. The exported pipeline also does what Saccade does outside
+of it: remove control characters, normalise Unicode, collapse whitespace, and append the end symbol.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from saccade.folder import damaged, write_json
 from saccade.symbols import Symbols
 from saccade.untrusted_files import parse_json, read_text, shown
 
-TARGET = "target"  # folder of the target's tokenizer, where it has one of its own
+TARGET = "target"  # subfolder of the target tokenizer, if it differs from the source tokenizer
 TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-NAMES = ("pad_token", "bos_token", "eos_token", "unk_token")  # theirs for the ids 0, 1, 2, 3
+NAMES = ("pad_token", "bos_token", "eos_token", "unk_token")  # the Hugging Face names of ids 0, 1, 2, 3
 COMPARED = ("normalizer", "pre_tokenizer", "decoder")
-# Python's whitespace, written out: other programs have other ideas of it.
+# Python's whitespace, listed explicitly: \s differs between regex libraries.
 WHITESPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 
 
 def save_tokenizers(folder: Path, tokenizers: Tokenizers, longest: int) -> None:
-    """Write the source's tokenizer and, if the target has another one, that into a folder of its own."""
+    """Write the source tokenizer and, if it differs, the target tokenizer into a subfolder."""
     save_tokenizer(folder, tokenizers.source, longest)
     if tokenizers.source is not tokenizers.target:
         (folder / TARGET).mkdir()
@@ -51,18 +50,18 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer, longest: int) -> None:
         "model_input_names": ["input_ids", "attention_mask"],
         "padding_side": "right",
         "clean_up_tokenization_spaces": False,
-        "split_special_tokens": True,  # "</s>" in a text is text: no text can produce a symbol
+        "split_special_tokens": True,  # "</s>" in a text is plain text, not a special token
     }
     write_json(folder / TOKENIZER_CONFIG, settings)
 
 
 def tokenizer_document(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Their tokenizer.json: our pipeline with what Saccade does before and after it."""
+    """The content of tokenizer.json: our pipeline with normalization and the end symbol."""
     document: dict[str, Any] = json.loads(tokenizer.document())["tokenizer"]
     document["normalizer"] = normalizer_document(tokenizer.normalization, document["normalizer"])
     document["added_tokens"] = [
         {
-            "id": place,
+            "id": token,
             "content": piece,
             "single_word": False,
             "lstrip": False,
@@ -70,7 +69,7 @@ def tokenizer_document(tokenizer: Tokenizer) -> dict[str, Any]:
             "normalized": False,
             "special": True,
         }
-        for place, piece in enumerate(SYMBOL_PIECES)
+        for token, piece in enumerate(SYMBOL_PIECES)
     ]
     end = SYMBOL_PIECES[Symbols.end]
     template = processors.TemplateProcessing(f"$A {end}", f"$A {end} $B {end}", [(end, Symbols.end)])
@@ -79,8 +78,8 @@ def tokenizer_document(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def normalizer_document(form: Normalization, own: dict[str, Any] | None) -> dict[str, Any]:
-    """Unicode normalization (data/reading/normalization.py) as a normalizer, then that of the pipeline itself."""
-    # No text of theirs can hold half of a surrogate pair.
+    """A normalizer that does what data/reading/normalization.py does, followed by the pipeline's own normalizer."""
+    # Rust strings cannot contain unpaired surrogates.
     removed = REMOVED.pattern.replace("\ud800-\udfff", "")
     parts: list[Any] = [normalizers.Replace(Regex(removed), "")]
     if form != "none":
@@ -92,7 +91,7 @@ def normalizer_document(form: Normalization, own: dict[str, Any] | None) -> dict
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer in a folder, if its pipeline is one of ours; its vocabulary is checked like that of our files."""
+    """Load the tokenizer of a folder; its pipeline must be one of ours, and its vocabulary is validated."""
     path = folder / TOKENIZER
     if not path.is_file():
         raise no_tokenizer(folder)
@@ -101,8 +100,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         model = document["model"]
         kind = kind_of(model, document["pre_tokenizer"])
     except (ValueError, RecursionError, LookupError, TypeError) as error:
-        what = str(error) if isinstance(error, ValueError) else "it has other parts"
-        raise damaged(path, f"is no tokenizer file ({what})") from None
+        what = str(error) if isinstance(error, ValueError) else "unexpected structure"
+        raise damaged(path, f"is not a tokenizer file ({what})") from None
     if kind is not None:
         for form in get_args(Normalization):
             tokenizer = rebuilt(kind, form, model, path)
@@ -110,25 +109,25 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             if all(document.get(part) == ours[part] for part in COMPARED):
                 return tokenizer
     raise SaccadeError(
-        "cuts text in a way that is none of bpe, unigram, char, byte and word of Saccade",
+        "its pipeline is not that of a bpe, unigram, char, byte or word tokenizer of Saccade",
         where=str(path),
-        do="only folders whose tokenizer came from Saccade can be imported; others run where they came from",
+        do="only folders whose tokenizer was exported by Saccade can be imported",
     )
 
 
 def no_tokenizer(folder: Path) -> SaccadeError:
-    """The error for a folder whose text is cut by something else."""
+    """The error for a folder without tokenizer.json."""
     if any((folder / name).exists() for name in ("source.spm", "spiece.model", "sentencepiece.bpe.model")):
         return SaccadeError(
-            "its text is cut by SentencePiece, and no tokenizer of Saccade cuts the same way",
+            "it has a SentencePiece tokenizer, which Saccade does not support",
             where=str(folder),
-            do="run it with transformers or CTranslate2, or train a model of your own: saccade train --help",
+            do="run it with transformers or CTranslate2, or train your own model: saccade train --help",
         )
     return SaccadeError(f"has no {TOKENIZER}", where=str(folder), do="save the tokenizer into the same folder")
 
 
 def kind_of(model: Any, pre_tokenizer: Any) -> TokenizerKind | None:
-    """Which of our kinds a model of theirs may be; the pipeline is compared later."""
+    """The tokenizer kind that a model may be; the pipeline is compared later."""
     kind, cut = model["type"], pre_tokenizer["type"]
     if kind == "BPE":
         return "byte" if model.get("byte_fallback") else "bpe"
@@ -138,7 +137,7 @@ def kind_of(model: Any, pre_tokenizer: Any) -> TokenizerKind | None:
 
 
 def rebuilt(kind: TokenizerKind, form: Normalization, model: Any, path: Path) -> Tokenizer:
-    """A tokenizer of ours from the model of theirs, through a file of ours, whose reader trusts nobody."""
+    """Build our tokenizer from their model through a file of ours, because our file reader validates it."""
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -146,18 +145,19 @@ def rebuilt(kind: TokenizerKind, form: Normalization, model: Any, path: Path) ->
         "normalization": form,
         "tokenizer": {"model": model},
     }
-    with tempfile.TemporaryDirectory() as place:
-        file = Path(place) / TOKENIZER
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / TOKENIZER
         file.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
         try:
             return Tokenizer.load(file)
         except SaccadeError as error:
-            what = f"holds no vocabulary of Saccade: {error.what}"
-            raise SaccadeError(what, where=str(path), do="import a folder whose tokenizer came from Saccade") from None
+            what = f"has no valid vocabulary: {error.what}"
+            do = "import a folder whose tokenizer was exported by Saccade"
+            raise SaccadeError(what, where=str(path), do=do) from None
 
 
 def check_ids(settings: dict[str, Any], path: Path) -> None:
-    """Refuse a model whose symbols have other ids than ours."""
+    """Raise an error if the special symbols have other ids than ours."""
     symbols = Symbols()
     wanted = {
         "pad_token_id": symbols.pad,
@@ -169,5 +169,5 @@ def check_ids(settings: dict[str, Any], path: Path) -> None:
             raise SaccadeError(
                 f"{name} is {shown(settings.get(name))}, and Saccade has {token}",
                 where=str(path),
-                do="only models with the symbols of Saccade can be imported",
+                do="only models with the special symbols of Saccade can be imported",
             )

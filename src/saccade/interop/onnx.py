@@ -1,16 +1,16 @@
-"""Any model of the interface as two ONNX graphs: one encodes a batch, one decodes a token for each row of it.
+"""Export of any model of the interface to two ONNX graphs: one encodes a batch, one decodes one step.
 
     encoder.onnx       source, mask -> memory and the first state
     decoder.onnx       token, memory, state -> logits, next state
-    saccade.json       the names of both, the symbols, and how to run them
-    tokenizer.json …   as Hugging Face reads them
+    saccade.json       names of inputs and outputs, special symbols, and how to run the graphs
+    tokenizer.json …   in the format of Hugging Face
 
-States are nested, graphs take lists: every tensor of a state has the name of its place in it. What depends on the
-memory alone (projected keys, say) comes from the encoder and is not returned by the decoder. Batch and lengths are
-free.
+States are nested, but graphs have flat inputs: every tensor of a state is named by its path. Tensors that depend only
+on the memory (such as projected keys) are outputs of the encoder and not of the decoder. Batch size and lengths are
+dynamic.
 
-The graphs are traced. Before anything is written, the traces run on other sizes than they were made from, and what they
-give is compared with the model: a model that cannot be traced is refused, and never written wrong.
+The graphs are traced. Before anything is written, the traces are run on inputs of other sizes and compared with the
+model: a model that cannot be traced is an error, never a wrong file.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from saccade.symbols import Symbols
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "saccade.json"
 OPSET = 17
-STEPS = 5  # tokens before the one that is traced: a state that has forgotten something is traced, too
+STEPS = 5  # decoding steps before the traced one: enough that states of bounded length drop positions
 TOLERANCE = 1e-4
 
 
 class Sizes(NamedTuple):
-    """An example: the lengths of its sources, and how many tokens were decoded before."""
+    """The source lengths of an example batch, and the number of tokens decoded before."""
 
     lengths: tuple[int, ...]
     steps: int
@@ -54,7 +54,7 @@ TRACED, OTHERS = Sizes((7, 4, 5), STEPS), (Sizes((3,), 0), Sizes((11, 2, 9, 13),
 
 
 def save_onnx(folder: Path, model: Any, name: str, tokenizers: Tokenizers) -> None:
-    """Write the files into a folder that exists; `name` is that of the family, for people."""
+    """Write the files into an existing folder; `name` is the name of the model family."""
     check_library()
     joint = tokenizers.source is tokenizers.target
     sizes = VocabularySizes(tokenizers.source.size, tokenizers.target.size, joint)
@@ -66,7 +66,7 @@ def save_onnx(folder: Path, model: Any, name: str, tokenizers: Tokenizers) -> No
 
 
 def check_library() -> None:
-    """The exporter needs the onnx package."""
+    """Raise an error if the onnx package is not installed."""
     try:
         import onnx  # noqa: F401
     except ImportError:
@@ -74,20 +74,20 @@ def check_library() -> None:
 
 
 class EncoderGraph(nn.Module):
-    """encode and start as one function of tensors."""
+    """`encode` and `start` as one function of tensors."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, source: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        """source (B, S) ids, mask (B, S) to the leaves of memory and state; no output may be an input, or be twice."""
+        """source (B, S) ids, mask (B, S) to the leaves of memory and state; cloned, since outputs must be distinct."""
         memory = self.model.encode(Source(source, mask))
         return tuple(leaf.tensor.clone() for leaf in parts_of(memory, self.model.start(memory)))
 
 
 class DecoderGraph(nn.Module):
-    """step and logits as one function of tensors; `example` is a nesting, with the parts that the model never reads."""
+    """`step` and `logits` as one function of tensors; leaves that the model does not read come from `example`."""
 
     def __init__(self, model: Any, example: tuple[Any, Any], read: Sequence[bool]) -> None:
         super().__init__()
@@ -114,12 +114,12 @@ def parts_of(memory: Memory, state: Any) -> list[Leaf]:
 
 
 def carried(state: Any) -> list[Leaf]:
-    """The leaves that change from step to step."""
+    """The leaves of a state that change from step to step."""
     return [leaf for leaf in leaves(state, "state") if not leaf.of_memory]
 
 
 class Example(NamedTuple):
-    """A batch on its way through a model."""
+    """An example batch with the memory and decoder state of the model."""
 
     source: Tensor
     mask: Tensor
@@ -129,7 +129,7 @@ class Example(NamedTuple):
 
 
 class Graphs:
-    """The two graphs of a model, traced and tried."""
+    """The two traced and verified graphs of a model."""
 
     def __init__(self, model: Any, sizes: VocabularySizes) -> None:
         self.model = model
@@ -152,7 +152,7 @@ class Graphs:
         ]
 
     def example_of(self, sizes: Sizes) -> Example:
-        """A random batch after some steps."""
+        """A random batch after `sizes.steps` decoding steps."""
         generator = torch.Generator().manual_seed(1)
         mask = padding_mask(torch.tensor(sizes.lengths))
         first = Symbols.unknown + 1 if self.sizes.source > Symbols.unknown + 1 else 0
@@ -170,7 +170,7 @@ class Graphs:
         return Example(source, mask, token, nesting, parts_of(memory, state))
 
     def check(self, encoder: Any, decoder: Any, plain: DecoderGraph, example: Example) -> None:
-        """Refuse traces that give something else than the model on an example of other sizes."""
+        """Raise an error if the traces differ from the model on an example of other sizes."""
         tensors = [leaf.tensor for leaf in example.parts]
         with torch.no_grad(), without_kernels():
             plain.example = example.nesting
@@ -225,7 +225,7 @@ class Graphs:
                 ) from None
 
     def description(self, name: str, longest: int, joint: bool) -> dict[str, Any]:
-        """Everything that a program needs to know to run the graphs."""
+        """The content of saccade.json: all that a program needs to run the graphs."""
         symbols = Symbols()
         read = [name for name, wanted in zip(self.names, self.read, strict=True) if wanted]
         return {
@@ -258,7 +258,7 @@ class Graphs:
 def write_graph(
     path: Path, graph: nn.Module, example: tuple[Tensor, ...], names: tuple[list[str], list[str]], axes: dict[str, Any]
 ) -> None:
-    """Trace a graph and write it."""
+    """Trace a module and write it as ONNX."""
     torch.onnx.export(
         graph.eval(),
         example,
@@ -267,12 +267,12 @@ def write_graph(
         output_names=names[1],
         dynamic_axes={name: named for name, named in axes.items() if named},
         opset_version=OPSET,
-        dynamo=False,  # the newer exporter fixes lengths that Python code compares, and needs a further package
+        dynamo=False,  # the dynamo exporter specialises lengths that Python code compares, and needs another package
     )
 
 
 def traced(graph: nn.Module, example: tuple[Tensor, ...]) -> Any:
-    """The operations that a graph does on an example, as a function of its inputs."""
+    """Trace a module on an example."""
     try:
         return torch.jit.trace(graph.eval(), example, check_trace=False)  # type: ignore[no-untyped-call]
     except (RuntimeError, TypeError, ValueError):
@@ -280,21 +280,21 @@ def traced(graph: nn.Module, example: tuple[Tensor, ...]) -> Any:
 
 
 def untraceable() -> SaccadeError:
-    """The error for a model that is not the same list of operations for every input."""
+    """The error for a model whose operations depend on its input."""
     return SaccadeError(
-        "this model cannot be written as a graph: how many operations it does depends on the length of its input",
-        do="families that can are listed in docs/guide/exporting.md; run this one with Saccade itself",
+        "this model cannot be traced: the number of its operations depends on the length of its input",
+        do="docs/guide/exporting.md lists the families that can be exported; run this one with Saccade",
     )
 
 
 def is_read(decoder: Any, parts: int) -> list[bool]:
-    """Which of its parts a traced decoder reads: a Transformer has keys and values of the memory, and no need of it."""
+    """Which leaves a traced decoder reads: a Transformer reads projected keys and values, not the memory itself."""
     inputs = list(decoder.inlined_graph.inputs())[-parts:] if parts else []
     return [bool(value.uses()) for value in inputs]
 
 
 def alike(found: Tensor, expected: Tensor) -> bool:
-    """Whether two tensors hold the same numbers, but for rounding."""
+    """Whether two tensors are equal up to rounding."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     return (
@@ -303,7 +303,7 @@ def alike(found: Tensor, expected: Tensor) -> bool:
 
 
 def dynamic_axes(tensors: Sequence[Tensor]) -> dict[int, str]:
-    """Names for the dimensions of a part that differ between the examples: the batch, the source, the places so far."""
+    """Names for the dimensions that differ between the examples: batch, source length, decoded length."""
     batches = [len(sizes.lengths) for sizes in (TRACED, *OTHERS)]
     sources = [max(sizes.lengths) for sizes in (TRACED, *OTHERS)]
     named: dict[int, str] = {}
@@ -318,15 +318,15 @@ def dynamic_axes(tensors: Sequence[Tensor]) -> dict[int, str]:
 
 
 def grown(axes: dict[int, str]) -> dict[int, str]:
-    """The dimensions of the next state: places are one more than before."""
+    """The dimension names of the next state, whose decoded length is one larger."""
     return {axis: f"next_{name}" if name.startswith("places") else name for axis, name in axes.items()}
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings: what they warn of is tried afterwards.
+    """Suppress all output of the tracer and the exporter; the traces are verified afterwards.
 
-    The exporter writes some of them past Python, and a whole graph where it fails, so the streams themselves are muted.
+    The exporter prints some warnings, and a whole graph on failure, from C++, so the file descriptors are redirected.
     """
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     for stream in streams:

@@ -1,4 +1,4 @@
-"""Folders for other programs: whole or absent like a model folder, but without a manifest, unknown to them."""
+"""Atomic output folders for exports: like a model folder, but without a manifest."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from saccade.errors import SaccadeError
-from saccade.folder import flush, folder_beside
+from saccade.folder import fsync, staging_folder
 
 
 def check_free(path: Path) -> None:
-    """Refuse a place where something stands; an empty folder is none."""
+    """Raise an error if the path exists, unless it is an empty folder."""
     if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
         return
     if path.exists() or path.is_symlink():
@@ -20,13 +20,13 @@ def check_free(path: Path) -> None:
 
 @contextlib.contextmanager
 def output_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill, subfolders and all; it takes its place when it is whole, and leaves nothing if it fails."""
+    """Yield a temporary folder that is renamed to `path` on success and removed on failure."""
     check_free(path)
-    with folder_beside(path) as place:
-        yield place
-        for file in (*place.rglob("*"), place):
-            flush(file)
+    with staging_folder(path) as folder:
+        yield folder
+        for file in (*folder.rglob("*"), folder):
+            fsync(file)
         if path.exists():
             path.rmdir()
-        place.rename(path)
-        flush(path.parent)
+        folder.rename(path)
+        fsync(path.parent)

@@ -1,4 +1,4 @@
-"""A nesting of tensors as a list of named ones, and back: graphs of other runtimes know lists only."""
+"""Flattening nested structures of tensors (pytrees) to named leaves and back, for ONNX inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from saccade.interface import OfMemory, Shared
 
 
 class Leaf(NamedTuple):
-    """One tensor of a nesting; a whole number (the place of a decoder, say) becomes a tensor without dimensions."""
+    """One tensor of a pytree; an integer (such as the decoder's position) becomes a 0-dimensional tensor."""
 
-    name: str  # how one gets there: 0.past.keys
+    name: str  # its path in the pytree: 0.past.keys
     tensor: Tensor
-    of_memory: bool  # whether it depends on the memory alone
+    of_memory: bool  # whether it depends only on the memory
 
 
 def leaves(value: Any, name: str = "", of_memory: bool = False) -> Iterator[Leaf]:
-    """Every tensor and whole number of a nesting, in order."""
+    """All tensors and integers of a pytree, in order."""
     if isinstance(value, Tensor):
         yield Leaf(name, value, of_memory)
     elif isinstance(value, int) and not isinstance(value, bool):
@@ -29,14 +29,14 @@ def leaves(value: Any, name: str = "", of_memory: bool = False) -> Iterator[Leaf
     elif isinstance(value, OfMemory):
         yield from leaves(value.value, name, True)
     elif isinstance(value, Shared):
-        return  # the same for all inputs: a part of the graph
+        return  # equal for all inputs: a constant of the graph
     else:
         for part, inner in children(value):
             yield from leaves(inner, f"{name}.{part}" if name else part, of_memory)
 
 
 def children(value: Any) -> list[tuple[str, Any]]:
-    """The named parts of a group."""
+    """The named children of a container."""
     if value is None or isinstance(value, str | float | bool):
         return []
     if isinstance(value, dict):
@@ -44,14 +44,14 @@ def children(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value, strict=True))
     if isinstance(value, tuple | list):
-        return [(str(place), inner) for place, inner in enumerate(value)]
+        return [(str(index), inner) for index, inner in enumerate(value)]
     if dataclasses.is_dataclass(value):
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     raise TypeError(f"a state holds tensors in tuples, lists, dicts and dataclasses, not {type(value).__name__}")
 
 
 def with_leaves(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """The same nesting with other tensors in the places of its leaves, in order."""
+    """A pytree of the same structure with its leaves replaced by `tensors`, in order."""
     if isinstance(value, Tensor) or (isinstance(value, int) and not isinstance(value, bool)):
         return next(tensors)
     if value is None or isinstance(value, str | float | bool | Shared):

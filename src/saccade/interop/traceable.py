@@ -1,7 +1,7 @@
-"""Models in a form that can be traced into a graph: one whose work follows from the shapes of its inputs alone.
+"""Models in a form that `torch.jit.trace` can record: without control flow that depends on the input.
 
-A trace keeps the tensor operations of one example. What Python decided on the way, it decided for all inputs; so parts
-that decide by the length of the input, or by the values of a tensor, get another form here that computes the same.
+A trace records the tensor operations of one example; every Python branch is fixed. So layers that branch on the length
+of the input or on tensor values are replaced here by equivalent forms without branches.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from saccade.layers.masks import window_mask
 from saccade.layers.mixture_of_experts import Mixed, MixtureOfExperts
 from saccade.layers.multi_head import KeysValues
 from saccade.layers.positions import SinusoidalPositions, sinusoids
+from saccade.layers.recurrent import Bidirectional
+from saccade.ops.recurrent_cells import RecurrentState
 
-LONGEST = 2048  # places of a table of sinusoids in a graph; beyond its own, the layer computes them on the way
+LONGEST = 2048  # positions of the sinusoid table in a graph; the layer itself extends its table on demand
 
 
 def traceable(model: nn.Module) -> nn.Module:
@@ -40,12 +42,12 @@ def traceable(model: nn.Module) -> nn.Module:
 
 
 def with_long_table(layer: SinusoidalPositions) -> None:
-    """All places in the table, since which of them to compute cannot be decided in a graph."""
+    """Give the layer a long sinusoid table, since a graph cannot extend it on demand."""
     layer.table = sinusoids(LONGEST, layer.width).to(layer.table)
 
 
 def with_one_window(layer: LocalSelfAttention) -> None:
-    """All places at once, each with a mask of its window, instead of blocks whose number follows from the length."""
+    """Use dense attention with a window mask instead of blocks, whose number depends on the length."""
     layer.forward = MethodType(within_window, layer)  # type: ignore[method-assign]
 
 
@@ -57,7 +59,7 @@ def within_window(
     causal: bool = False,
     record: bool = False,
 ) -> Attended:
-    """x (B, T, D), mask (B, T); a padded place sees itself, as in `local_attend`."""
+    """x (B, T, D), mask (B, T); a padding position attends to itself, as in `local_attend`."""
     query, key, value = (split_heads(part, layer.heads) for part in layer.query_key_value(x).chunk(3, -1))
     seen = window_mask(x.size(1), x.size(1), layer.radius, x.device)
     if mask is not None:
@@ -68,7 +70,7 @@ def within_window(
 
 
 def with_whole_memory(layer: LocalCrossAttention) -> None:
-    """All of the memory with a mask of the band, instead of slices of it."""
+    """Use dense cross-attention with a band mask instead of slices of the memory."""
     layer.forward = MethodType(within_band, layer)  # type: ignore[method-assign]
     layer.step = MethodType(step_within_band, layer)  # type: ignore[method-assign]
 
@@ -90,12 +92,12 @@ def step_within_band(
 
 
 def with_all_experts(layer: MixtureOfExperts) -> None:
-    """Every expert works on every place, and the gates of those that were not chosen are 0."""
+    """Apply every expert to every position, with gate 0 for the experts that were not chosen."""
     layer.forward = MethodType(all_experts, layer)  # type: ignore[method-assign]
 
 
 def all_experts(layer: MixtureOfExperts, x: Tensor, real: Tensor | None = None) -> Mixed:
-    """x (B, T, D); places where `real` (B, T) is False come out as 0."""
+    """x (B, T, D); the output is 0 at positions where `real` (B, T) is False."""
     flat = x.flatten(0, 1)  # (B·T, D)
     scores = layer.scores(flat)  # (B·T, E)
     best, chosen = scores.topk(layer.per_token, -1)  # (B·T, k)
@@ -106,21 +108,35 @@ def all_experts(layer: MixtureOfExperts, x: Tensor, real: Tensor | None = None) 
     return Mixed(output if real is None else output * real[:, :, None], None)
 
 
+def with_all_tokens(layer: Bidirectional) -> None:
+    """Embed every token of a batch: the number of distinct ones is not known in a graph."""
+    layer.of_tokens = MethodType(all_tokens, layer)  # type: ignore[method-assign]
+
+
+def all_tokens(
+    layer: Bidirectional, embed: Callable[[Tensor], Tensor], tokens: Tensor, mask: Tensor
+) -> tuple[Tensor, RecurrentState, RecurrentState]:
+    """tokens (B, S), mask (B, S)."""
+    return layer(embed(tokens), mask)  # type: ignore[no-any-return]
+
+
 FORMS: Mapping[type[nn.Module], Callable[[Any], None]] = {
     SinusoidalPositions: with_long_table,
     LocalSelfAttention: with_one_window,
     LocalCrossAttention: with_whole_memory,
     MixtureOfExperts: with_all_experts,
+    Bidirectional: with_all_tokens,
 }
 
 
 @contextlib.contextmanager
 def lengths_recorded(model: nn.Module) -> Iterator[None]:
-    """While active, `len` of a tensor is part of a trace, as its size is; Python's own turns it into a constant.
+    """While active, a trace records `len(tensor)` as a size; the builtin `len` would make it a constant.
 
-    It stands in the modules of the model's parts for the time being, in front of the builtin function.
+    The replacement is a module-level `len` in the modules of the model's layers, which shadows the builtin.
     """
     modules = {sys.modules[type(part).__module__] for part in model.modules()}
+    modules |= {module for name, module in sys.modules.items() if name.startswith("saccade.ops.")}
     ours = [module for module in modules if not module.__name__.startswith("torch.") and "len" not in vars(module)]
     for module in ours:
         vars(module)["len"] = length
@@ -132,5 +148,5 @@ def lengths_recorded(model: nn.Module) -> Iterator[None]:
 
 
 def length(value: Any) -> Any:
-    """The length of anything; of a tensor as a size that a trace follows."""
+    """`len` whose result for a tensor is recorded in a trace."""
     return value.size(0) if isinstance(value, Tensor) else builtins.len(value)

@@ -1,14 +1,13 @@
-"""What the tensors of our Transformer are called in Marian and Pegasus of Hugging Face, and how they lie there.
+"""The parameter names and layouts of our Transformer in the Marian and Pegasus models of Hugging Face.
 
 Both are the network of Vaswani et al. 2017: Marian with the norm after the residual sum, Pegasus with the norm before
 the sublayer and one more at the end of each stack. Three things differ from ours:
 
-- Queries, keys and values have a matrix each; ours stand one below the other in one matrix.
-- A place's sines stand in the first half of its vector and its cosines in the second; ours take turns. The residual
-  stream has no order of its own: every matrix that writes to it gets its rows in their order, every matrix that reads
-  from it its columns, norms and embeddings alike. What the network computes stays the same number for number, but for
-  the order in which sums are made.
-- Tables of embeddings have several names that may or may not be one tensor.
+- Queries, keys and values have one matrix each; ours are concatenated along the rows of one matrix.
+- Position vectors have all sines in the first half and all cosines in the second; ours interleave them. So the
+  dimensions of the residual stream are permuted: the rows of every matrix that writes to it, the columns of every
+  matrix that reads from it, and norms and embeddings. The outputs are equal up to the order of summation.
+- Embedding tables have several names that may or may not refer to one tensor.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from torch import Tensor
 
 
 class Entry(NamedTuple):
-    """One tensor of ours and the tensors of theirs that it consists of, one below the other."""
+    """One of our parameters and the Hugging Face parameters that it is the concatenation of, along the rows."""
 
     ours: str
     theirs: tuple[str, ...]
     rows: bool = False  # whether its first dimension is the residual stream
-    columns: bool = False  # whether its second one is
+    columns: bool = False  # whether its second dimension is the residual stream
 
 
 def stream_order(width: int) -> Tensor:
-    """Which dimension of our residual stream stands in each place of theirs: sines first, then cosines."""
+    """The permutation from our residual dimensions to theirs: sines first, then cosines."""
     return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
 
 
 def entries(encoder_layers: int, decoder_layers: int, *, final_norms: bool) -> Iterator[Entry]:
-    """Every tensor but the tables of embeddings and positions."""
+    """All parameters except the embedding and position tables."""
     for side, layers in (("encoder", encoder_layers), ("decoder", decoder_layers)):
         for layer in range(layers):
             ours, theirs = f"{side}.{layer}", f"model.{side}.layers.{layer}"
@@ -57,19 +56,19 @@ def entries(encoder_layers: int, decoder_layers: int, *, final_norms: bool) -> I
 
 
 def reading(ours: str, *theirs: str) -> Iterator[Entry]:
-    """A linear map from the residual stream to somewhere else."""
+    """A linear layer that reads from the residual stream."""
     yield Entry(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), columns=True)
     yield Entry(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs))
 
 
 def writing(ours: str, theirs: str) -> Iterator[Entry]:
-    """A linear map from somewhere else to the residual stream."""
+    """A linear layer that writes to the residual stream."""
     yield Entry(f"{ours}.weight", (f"{theirs}.weight",), rows=True)
     yield Entry(f"{ours}.bias", (f"{theirs}.bias",), rows=True)
 
 
 def norm(ours: str, theirs: str) -> Iterator[Entry]:
-    """A layer normalisation of the residual stream."""
+    """A layer norm of the residual stream."""
     yield Entry(f"{ours}.weight", (f"{theirs}.weight",), rows=True)
     yield Entry(f"{ours}.bias", (f"{theirs}.bias",), rows=True)
 
@@ -80,20 +79,20 @@ def table(ours: str, theirs: str) -> Entry:
 
 
 def to_theirs(entry: Entry, tensors: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
-    """Their tensors of one entry, each with memory of its own."""
+    """The Hugging Face parameters of an entry, each with its own storage."""
     whole = ordered(tensors[entry.ours].detach(), entry, order)
     parts = whole.chunk(len(entry.theirs))
     return {name: part.clone().contiguous() for name, part in zip(entry.theirs, parts, strict=True)}
 
 
 def to_ours(entry: Entry, tensors: Mapping[str, Tensor], order: Tensor) -> Tensor:
-    """Our tensor of one entry."""
+    """Our parameter of an entry."""
     whole = torch.cat([tensors[name].float() for name in entry.theirs])
     return ordered(whole, entry, order.argsort())
 
 
 def ordered(tensor: Tensor, entry: Entry, order: Tensor) -> Tensor:
-    """A tensor with its dimensions of the residual stream in another order."""
+    """A tensor with its residual-stream dimensions permuted."""
     if entry.rows:
         tensor = tensor.index_select(0, order)
     return tensor.index_select(1, order) if entry.columns else tensor

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from saccade.interface import Memory
 from saccade.layers.attention import side_by_side
-from saccade.layers.looking import Look, look
+from saccade.ops.single_head_attention import SingleHeadAttention, single_head_attention
 
 
 class AdditiveAttention(nn.Module):
@@ -27,8 +27,8 @@ class AdditiveAttention(nn.Module):
         """The keys (B, S, a), the same for all queries: make them once."""
         return self.key(memory.states)  # type: ignore[no-any-return]
 
-    def forward(self, hidden: Tensor, keys: Tensor, memory: Memory) -> Look:
+    def forward(self, hidden: Tensor, keys: Tensor, memory: Memory) -> SingleHeadAttention:
         """hidden (N, H), N = B·W, to contexts (N, D) and weights (B, W, S)."""
         queries = side_by_side(self.query(hidden), len(keys))  # (B, W, a)
-        found = look(queries, keys, memory.states, memory.mask, self.vector)
-        return Look(found.context.flatten(0, 1), found.weights)
+        found = single_head_attention(queries, keys, memory.states, memory.mask, self.vector)
+        return SingleHeadAttention(found.context.flatten(0, 1), found.weights)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.layers.dropout import dropout as drop
 from saccade.layers.masks import causal_mask
+from saccade.ops.dropout import dropout as drop
 
 Score = Callable[[Tensor, Tensor], Tensor]
 

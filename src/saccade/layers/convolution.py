@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.layers.products import product
+from saccade.ops.linear import linear
 
 Recent = tuple[Tensor, ...]
 """The last `reach` inputs of a convolution, each (B, inputs), the oldest first: a ring; no step copies any of them."""
@@ -48,7 +48,7 @@ class Projection(nn.Module):
 
     def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """x (..., inputs) to (..., outputs); who calls often may keep the `weight()` and hand it in."""
-        return product(x, self.weight() if weight is None else weight, self.bias)
+        return linear(x, self.weight() if weight is None else weight, self.bias)
 
     def weight(self) -> Tensor:
         """W (outputs, inputs)."""

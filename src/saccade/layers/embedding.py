@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.interface import Product, VocabularySizes
-from saccade.layers.dropout import dropout
 from saccade.layers.positions import PositionKind, make_positions
-from saccade.layers.products import product
+from saccade.ops.dropout import dropout
+from saccade.ops.linear import linear
 
 
 def embedding_table(size: int, width: int) -> nn.Parameter:
@@ -71,7 +71,7 @@ class OutputLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) to (…, V)."""
-        return product(self.projection(x), self.table)
+        return linear(self.projection(x), self.table)
 
     def product(self, x: Tensor) -> Product:
         """(…, D) up to the last product."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.layers.packed import BiasRelu, row_product
+from saccade.ops.bias_activation import bias_relu
+from saccade.ops.linear import packed_linear
 
 
 class FeedForward(nn.Module):
@@ -26,5 +27,5 @@ class FeedForward(nn.Module):
 
     def rows(self, x: Tensor) -> Tensor:
         """Of a packed batch (N, D), without the last bias."""
-        inner = BiasRelu.apply(row_product(x, self.expand), self.expand.bias)  # type: ignore[no-untyped-call]
-        return row_product(inner, self.contract)
+        inner = bias_relu(packed_linear(x, self.expand.weight), self.expand.bias)
+        return packed_linear(inner, self.contract.weight)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.interface import Auxiliary
-from saccade.layers.rng import normal_like
+from saccade.ops.rng import normal_like
 
 TILE = 32
 """Rows of one product in evaluation."""

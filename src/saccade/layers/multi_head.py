@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from saccade.layers.attention import Attended, attend, merge_heads, split_heads
-from saccade.layers.packed import CrossAttend, Packed, SelfAttend, row_product
-from saccade.layers.stepping import MemoryRows, Past, attend_memory, attend_past
+from saccade.ops.kv_cache_attention import KVCache, MemoryCache, kv_cache_attention, memory_attention
+from saccade.ops.linear import packed_linear
+from saccade.ops.packed import PackedLayout
+from saccade.ops.varlen_attention import varlen_cross_attention, varlen_self_attention
 
 
 class KeysValues(NamedTuple):
@@ -54,16 +56,18 @@ class SelfAttention(nn.Module):
         attended = attend(query, key, value, seen, causal=causal, dropout=self.active_dropout(), record=record)
         return Attended(self.output(merge_heads(attended.context)), attended.weights)
 
-    def rows(self, x: Tensor, places: Packed, *, causal: bool = False) -> Tensor:
+    def rows(self, x: Tensor, layout: PackedLayout, *, causal: bool = False) -> Tensor:
         """Of a packed batch (N, D), without the last bias."""
-        projected = row_product(x, self.query_key_value)  # (N, 3D)
-        context = SelfAttend.apply(projected, self.query_key_value.bias, places.starts, self.heads, causal)  # type: ignore[no-untyped-call]
-        return row_product(context, self.output)
+        qkv = packed_linear(x, self.query_key_value.weight)  # (N, 3D)
+        attended = varlen_self_attention(qkv, self.query_key_value.bias, layout, self.heads, causal=causal)
+        return packed_linear(attended.context, self.output.weight)
 
-    def step_rows(self, x: Tensor, past: Past, layer: int, record: bool) -> Attended:
+    def step_rows(self, x: Tensor, cache: KVCache, layer: int, record: bool) -> Attended:
         """The last place x (N, D) of a past that has room for it, without the last bias."""
-        attended = attend_past(self.query_key_value, x, past, layer, self.heads, record)
-        return Attended(row_product(attended.context, self.output), attended.weights)
+        with torch.no_grad():
+            torch.mm(x, self.query_key_value.weight.t(), out=cache.steps.value[-1][layer])
+        attended = kv_cache_attention(cache, layer, self.query_key_value.bias, self.heads, record=record)
+        return Attended(packed_linear(attended.context, self.output.weight), attended.weights)
 
     def step(self, x: Tensor, past: KeysValues, *, record: bool = False) -> tuple[Attended, KeysValues]:
         """One new place x (B, 1, D) that sees all of `past` and itself."""
@@ -122,14 +126,15 @@ class CrossAttention(nn.Module):
         """One target place of W hypotheses x (B, W, D): it sees all, wherever it stands."""
         return self.forward(x, memory, mask, record=record)
 
-    def rows(self, x: Tensor, places: Packed, memory: Tensor, memory_places: Packed) -> Tensor:
+    def rows(self, x: Tensor, layout: PackedLayout, memory: Tensor, memory_layout: PackedLayout) -> Tensor:
         """Of a packed batch (N, D) to a packed memory (M, D), without the last bias."""
-        query, both = row_product(x, self.query), row_product(memory, self.key_value)  # (N, D), (M, 2D)
-        parts = (query, self.query.bias, both, self.key_value.bias)
-        context = CrossAttend.apply(*parts, places.starts, memory_places.starts, self.heads)  # type: ignore[no-untyped-call]
-        return row_product(context, self.output)
+        query, kv = packed_linear(x, self.query.weight), packed_linear(memory, self.key_value.weight)  # (N, D), (M, 2D)
+        projections = query, self.query.bias, kv, self.key_value.bias
+        attended = varlen_cross_attention(*projections, layout, memory_layout, self.heads)
+        return packed_linear(attended.context, self.output.weight)
 
-    def step_rows(self, x: Tensor, memory: MemoryRows, layer: int, mask: Tensor, record: bool) -> Attended:
+    def step_rows(self, x: Tensor, memory: MemoryCache, layer: int, mask: Tensor, record: bool) -> Attended:
         """One new place x (N, D) of each hypothesis, mask (B, S), without the last bias."""
-        attended = attend_memory(self.query, self.key_value, x, memory, layer, mask, self.heads, record)
-        return Attended(row_product(attended.context, self.output), attended.weights)
+        query, biases = packed_linear(x, self.query.weight), (self.query.bias, self.key_value.bias)
+        attended = memory_attention(query, biases[0], memory, layer, biases[1], mask.size(1), self.heads, record=record)
+        return Attended(packed_linear(attended.context, self.output.weight), attended.weights)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from saccade.layers.dropout import dropout
-from saccade.layers.packed import ResidualNorm, Rows
+from saccade.ops.dropout import dropout
+from saccade.ops.layer_norm import residual_layer_norm
 
 NormPlace = Literal["post", "pre"]
+
+
+class PackedHidden(NamedTuple):
+    """What flows between the sublayers of a packed batch."""
+
+    x: Tensor  # (N, D) residual sum
+    normal: Tensor  # (N, D) input of the next sublayer
 
 
 class Residual(nn.Module):
@@ -30,14 +37,14 @@ class Residual(nn.Module):
         total = x + dropout(sublayer, self.probability, self.training)
         return total if self.pre else self.norm(total)
 
-    def rows(self, rows: Rows, sublayer: Tensor, bias: Tensor, following: nn.Module) -> Rows:
+    def rows(self, rows: PackedHidden, sublayer: Tensor, bias: Tensor, following: nn.LayerNorm) -> PackedHidden:
         """`after` of a packed batch and, with the norm before the sublayer, the `before` of the sublayer that follows.
 
         The sublayer ended in a product, whose bias is added here.
         """
         probability = self.probability if self.training else 0.0
         norm = following if self.pre else self.norm
-        total, normal = ResidualNorm.apply(  # type: ignore[no-untyped-call]
-            rows.x, sublayer, bias, probability, norm.weight, norm.bias, norm.eps
+        total, normal = residual_layer_norm(
+            rows.x, sublayer, bias, norm.weight, norm.bias, norm.eps, probability=probability
         )
-        return Rows(total if self.pre else normal, normal)
+        return PackedHidden(total if self.pre else normal, normal)

@@ -15,30 +15,30 @@ from torch import Tensor, nn
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
-from saccade.layers.cells import CellKind, RecurrentState
-from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import Bidirectional, FedRecurrent
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.ops.dropout import dropout
+from saccade.ops.recurrent_cells import CellKind, RecurrentState
 
 
 class BahdanauConfig(ModelConfig):
     """Settings of RNNsearch; the defaults are the paper's (section 4.2, appendix A.2)."""
 
     width: int = Field(1000, ge=2)
-    """Units of each direction of the encoder, and of the decoder, n."""
+    """Hidden size of each encoder direction and of the decoder, n."""
     embedding: int = Field(620, ge=1)
-    """Width of the word embeddings, m."""
+    """Embedding size, m."""
     alignment: int = Field(1000, ge=1)
-    """Width of the alignment model's hidden layer, n'."""
+    """Hidden size of the attention network, n'."""
     readout: int = Field(500, ge=1)
-    """Units of the maxout layer before the output, l."""
+    """Size of the maxout layer before the output, l."""
     cell: CellKind = "gru"
-    """GRU, as in the paper, or LSTM."""
+    """Recurrent cell: gru, as in the paper, or lstm."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout of the embeddings and of the readout."""
+    """Dropout of the embeddings and of the maxout layer."""
     tie_output: bool = False
-    """Use the target embedding as the output layer; a linear map comes between if it is not as wide as the readout."""
+    """Tie output layer and target embedding; a linear projection joins them if their widths differ."""
 
 
 PRESETS = {

@@ -22,35 +22,35 @@ from torch.nn import functional as F
 
 from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
 from saccade.layers.convolution import Convolution, Projection, Recent
-from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.masks import padding_mask
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.ops.dropout import dropout
 
 
 class ByteNetConfig(ModelConfig):
     """Settings of ByteNet; the defaults are the paper's translation model, whose width is twice its d of 800."""
 
     width: int = Field(1600, ge=2)
-    """Width of the residual stream and of the embeddings, 2d in the paper; the blocks work inside at half of it."""
+    """Width of the residual stream and of the embeddings, 2d in the paper; the blocks are half as wide inside."""
     encoder_layers: int = Field(30, ge=1)
     """Residual blocks of the encoder."""
     decoder_layers: int = Field(30, ge=1)
     """Residual blocks of the decoder."""
     encoder_kernel: int = Field(3, ge=1)
-    """Places that a convolution of the encoder reads, an odd number."""
+    """Kernel size of the encoder convolutions, an odd number."""
     decoder_kernel: int = Field(3, ge=2)
-    """Places that a convolution of the decoder reads: its own and those before it."""
+    """Kernel size of the causal decoder convolutions."""
     dilation_cycle: int = Field(5, ge=1, le=10)
-    """Blocks over which the places that a convolution reads move apart, 1, 2, 4, …; then from 1 again."""
+    """Blocks over which the dilation doubles, 1, 2, 4, …; then it starts at 1 again."""
     length_ratio: float = Field(1.2, gt=0, le=10)
-    """Columns that the encoder makes for each character of the source, a in the paper."""
+    """Dynamic unfolding: encoder positions per source token, a in the paper."""
     length_constant: int = Field(0, ge=0, le=1000)
-    """Columns that it makes in addition, b in the paper."""
+    """Dynamic unfolding: encoder positions in addition, b in the paper."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout of the embeddings and of what each block adds to the stream."""
+    """Dropout of the embeddings and of each block's output before the residual sum."""
     tie_output: bool = False
-    """Use the target embedding as the output layer."""
+    """Tie output layer and target embedding."""
 
     @model_validator(mode="after")
     def sizes_fit(self) -> ByteNetConfig:

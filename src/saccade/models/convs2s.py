@@ -26,12 +26,12 @@ from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decoded, Memory, Product, Shared, Source, Step, VocabularySizes
 from saccade.layers.attention import apart, side_by_side
 from saccade.layers.convolution import Convolution, Pending, Projection, Recent, neighbours
-from saccade.layers.dropout import dropout
-from saccade.layers.gates import gate, gate_residual, gated, gated_residual
-from saccade.layers.in_bytes import bytes_beside
-from saccade.layers.looking import look
-from saccade.layers.products import product
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.ops.dropout import dropout
+from saccade.ops.glu import bias_glu, linear_glu
+from saccade.ops.int8_linear import QuantizedParameter
+from saccade.ops.linear import linear
+from saccade.ops.single_head_attention import single_head_attention
 
 HALF = math.sqrt(0.5)
 DILATIONS = (1, 2, 4, 8, 16)  # of a dilated stack, then from the first again, as in Kalchbrenner et al. 2016
@@ -41,29 +41,29 @@ class ConvS2SConfig(ModelConfig):
     """Settings of ConvS2S; the defaults are the paper's (sections 4.2 and 5.1), but for the dropout."""
 
     embedding: int = Field(512, ge=1)
-    """Width of the embeddings, of the attention, and of what the output layer reads."""
+    """Embedding size; also the width of the attention and of the output layer's input."""
     encoder_layers: int = Field(15, ge=1)
     """Convolution blocks of the encoder."""
     decoder_layers: int = Field(15, ge=1)
-    """Convolution blocks of the decoder, each with its own attention."""
+    """Convolution blocks of the decoder, each with its own cross-attention."""
     kernel: int = Field(3, ge=1)
-    """Places that a convolution reads, an odd number; in the decoder its own place and those before it."""
+    """Kernel size, an odd number; the decoder convolutions are causal."""
     dropout: float = Field(0.2, ge=0, lt=1)
-    """Dropout of the embeddings, of the input of every convolution, and of the decoder's output."""
+    """Dropout of the embeddings, of the input of each convolution, and of the decoder output."""
     position_embeddings: bool = True
-    """Add a learned vector for each place to the embeddings (section 3.1)."""
+    """Add learned position embeddings (section 3.1)."""
     max_positions: int = Field(1024, ge=1)
-    """Longest sequence with position embeddings."""
+    """Maximum sequence length with position embeddings."""
     weight_normalisation: bool = True
-    """Learn the length of each row of a weight apart from its direction (Salimans and Kingma 2016)."""
+    """Weight normalization (Salimans and Kingma 2016)."""
     scale_encoder_gradient: bool = True
-    """Divide the gradient of the encoder's layers by twice the number of attentions (section 3.4: by their number)."""
+    """Divide encoder gradients by twice the number of cross-attentions (section 3.4: by their number)."""
     separable: bool = False
-    """Depthwise separable convolutions (Chollet 2017; Kaiser et al. 2018) in place of full ones."""
+    """Use depthwise separable convolutions (Chollet 2017; Kaiser et al. 2018)."""
     dilated: bool = False
-    """Convolutions whose places stand 1, 2, 4, 8, 16 apart, layer by layer, and so on from 1."""
+    """Use dilated convolutions: dilation 1, 2, 4, 8, 16 from layer to layer, then 1 again."""
     tie_output: bool = False
-    """Use the target embedding as the output layer."""
+    """Tie output layer and target embedding."""
 
     @model_validator(mode="after")
     def kernel_has_a_middle(self) -> ConvS2SConfig:
@@ -148,13 +148,13 @@ class EncoderLayer(nn.Module):
         """x (B, S, D); hidden (B, S, 1) is True in the padding, which is zero for the convolution."""
         read = dropout(x, self.probability, self.training).masked_fill(hidden, 0.0)
         projection = self.convolution.projection
-        return gated_residual(self.convolution.gather(read), projection.weight(), projection.bias, x, HALF)
+        return linear_glu(self.convolution.gather(read), projection.weight(), projection.bias, x, HALF)
 
     def rows(self, x: Tensor, mask: Tensor) -> Tensor:
         """The same of the real places alone, x (R, D), of a mask (B, S); in evaluation."""
         convolution, projection = self.convolution, self.convolution.projection
         read = convolution.gather_rows(x, neighbours(mask, convolution.kernel, convolution.dilation))
-        return gated_residual(read, projection.weight(), projection.bias, x, HALF)
+        return linear_glu(read, projection.weight(), projection.bias, x, HALF)
 
     def rows_of_sums(self, vectors: Tensor, summands: Tensor, mask: Tensor) -> Tensor:
         """The same where each x is the sum of some of the vectors (V, D), with their numbers in summands (R, P).
@@ -163,13 +163,13 @@ class EncoderLayer(nn.Module):
         """
         convolution, projection = self.convolution, self.convolution.projection
         vectors = F.pad(vectors, (0, 0, 0, 1))  # the last is what lies outside: zeros
-        responses = product(vectors, convolution.responses(projection.weight()))  # (V + 1, kernel·2D)
+        responses = linear(vectors, convolution.responses(projection.weight()))  # (V + 1, kernel·2D)
         under = neighbours(mask, convolution.kernel, convolution.dilation)  # (R, kernel)
         numbers = F.pad(summands, (0, 0, 0, 1), value=len(vectors) - 1)[under]  # (R, kernel, P)
         taps = torch.arange(convolution.kernel, device=mask.device)[:, None]
         numbers = (numbers * convolution.kernel + taps).flatten(1)
         both = F.embedding_bag(numbers, responses.view(-1, len(projection.bias)), mode="sum")  # (R, 2D)
-        return gate_residual(both, projection.bias, F.embedding_bag(summands, vectors, mode="sum"), HALF)
+        return bias_glu(both, projection.bias, F.embedding_bag(summands, vectors, mode="sum"), HALF)
 
 
 class DecoderLayer(nn.Module):
@@ -186,7 +186,7 @@ class DecoderLayer(nn.Module):
         """All places at once: x (B, T, D), embedded (B, T, E); to the same and weights (B, 1, T, S)."""
         projection = self.convolution.projection
         read = self.convolution.gather(dropout(x, self.probability, self.training))
-        state = gated(read, projection.weight(), projection.bias)  # h (B, T, D)
+        state = linear_glu(read, projection.weight(), projection.bias)  # h (B, T, D)
         return self.look(state, x, embedded, memory)
 
     def step(
@@ -194,7 +194,7 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Recent]:
         """One more place of N hypotheses: x (N, D), embedded (N, E); to x, weights (N, 1, 1, S) and the new inputs."""
         read, inputs = self.convolution.gather_step(x, inputs)
-        state = gated(read, own.convolution, self.convolution.projection.bias)  # h (N, D)
+        state = linear_glu(read, own.convolution, self.convolution.projection.bias)  # h (N, D)
         return *self.look_once(state, x, embedded, memory, own), inputs
 
     def look_once(
@@ -219,7 +219,7 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Attend from every place (B, T), which sees all of the source (eqs. 1 and 2)."""
         query = (self.query(state, own and own.query) + embedded) * HALF  # d = W h + b + g (B, T, E)
-        found = look(query, memory.states, memory.summary, memory.mask)
+        found = single_head_attention(query, memory.states, memory.summary, memory.mask)
         context = self.context(found.context, own and own.context)  # c (B, T, D)
         x = torch.add(state + context, x, alpha=1 / HALF) * HALF**2  # ((h + c) · HALF + x) · HALF
         return x, found.weights[:, None]
@@ -278,7 +278,9 @@ class ConvS2S(nn.Module):
         """The same of tokens (B, S) with nothing computed for padding, where z is 0."""
         first, *others = cast("list[EncoderLayer]", self.encoder)
         distinct, which = torch.unique(tokens[mask], return_inverse=True)
-        summed = bytes_beside(self.source_width.weight()) is None  # a sum of bytes is another than the bytes of a sum
+        summed = not isinstance(
+            self.source_width.weight(), QuantizedParameter
+        )  # a sum of bytes is another than the bytes of a sum
         if summed and len(distinct) + mask.size(1) < len(which):
             x = first.rows_of_sums(*self.summands(distinct, which, mask), mask)  # (R, D)
         else:
@@ -299,7 +301,7 @@ class ConvS2S(nn.Module):
         vectors = self.source_width(F.embedding(distinct, embedding.table), weight)  # the bias goes with the token
         if embedding.places is None:
             return vectors, which[:, None]
-        places = product(embedding.places[: mask.size(1)], weight)
+        places = linear(embedding.places[: mask.size(1)], weight)
         number = torch.arange(mask.size(1), device=mask.device).expand(mask.shape)[mask]
         return torch.cat([vectors, places]), torch.stack([which, number + len(vectors)], 1)
 
@@ -336,11 +338,11 @@ class ConvS2S(nn.Module):
             token, rows = torch.unique(token, return_inverse=True)
         embedded = self.target_embedding(token[:, None], state.place).squeeze(1)  # (V, E)
         x = self.target_width(embedded, weights.target_width)  # (V, D)
-        response = product(x, weights.responses)  # (V, kernel·2D)
+        response = linear(x, weights.responses)  # (V, kernel·2D)
         if rows is not None:
             response, x, embedded = (part.index_select(0, rows) for part in (response, x, embedded))  # (N, ·)
         both, pending = first.convolution.add_step(response, state.first)
-        hidden = gate(both, first.convolution.projection.bias)  # h (N, D)
+        hidden = bias_glu(both, first.convolution.projection.bias)  # h (N, D)
         x, weighed = first.look_once(hidden, x, embedded, memory, own_of_first)
         looks, kept = [weighed], list[Recent]()
         for layer, inputs, own in zip(others, state.inputs, own_of_others, strict=True):
@@ -356,7 +358,7 @@ class ConvS2S(nn.Module):
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., E) to (..., V)."""
-        return product(outputs, self.output_table, self.output_bias)
+        return linear(outputs, self.output_table, self.output_bias)
 
     def output_product(self, outputs: Tensor) -> Product:
         """The output layer up to its product."""

@@ -27,36 +27,37 @@ from torch.nn import functional as F
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
-from saccade.layers.cells import RecurrentState
-from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.ops.dropout import dropout
+from saccade.ops.recurrent_cells import RecurrentState
+from saccade.ops.recurrent_layer import RecurrentWeights
 
 
 class DeepAttConfig(ModelConfig):
     """Settings of Deep-Att; the defaults are the paper's size."""
 
     width: int = Field(512, ge=2)
-    """Units of each LSTM layer."""
+    """Hidden size of each LSTM layer."""
     embedding: int = Field(256, ge=1)
-    """Width of the embeddings."""
+    """Embedding size."""
     encoder_layers: int = Field(9, ge=1)
     """Layers of each column of the encoder."""
     columns: int = Field(2, ge=1, le=2)
-    """Columns of the encoder: the first starts forwards, the second backwards."""
+    """Columns of the encoder: the first starts forward, the second backward."""
     decoder_layers: int = Field(7, ge=1)
     """Layers of the decoder."""
     memory: int = Field(1280, ge=1)
-    """Width of a place of the memory: the interface maps f and h of all columns to it."""
+    """Width of the encoder output: the interface layer projects f and h of all columns to it."""
     attention: int = Field(512, ge=1)
-    """Hidden units of the attention network."""
+    """Hidden size of the attention network."""
     fast_forward: bool = True
-    """Hand the first half of f on from layer to layer; without it this is a plain stack."""
+    """Use fast-forward connections: pass the first half of f to the next layer. Without them, a plain LSTM stack."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """Dropout of the embeddings and of each h that goes to a layer above, never of f."""
+    """Dropout of the embeddings and of h between layers, not of f."""
     tie_output: bool = True
-    """Use the target embedding as the output layer."""
+    """Tie output layer and target embedding."""
 
 
 PRESETS = {
@@ -93,7 +94,7 @@ class FastForward(nn.Module):
 
     def feed(self, x: Tensor) -> Tensor:
         """f = W x + b, its first entries: (…, inputs) to (…, shown)."""
-        weight, _, bias, _ = self.recurrent.weights()
+        weight, _, bias, _ = RecurrentWeights.of(self.recurrent.layer)
         return F.linear(x, weight[: self.shown], bias[: self.shown])
 
 

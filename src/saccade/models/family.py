@@ -18,7 +18,7 @@ class ModelConfig(Config):
     """What the settings of all families have in common."""
 
     width: int = Field(512, ge=2)
-    """Width of every layer's input and output, d_model."""
+    """Width of the hidden states, d_model."""
 
     @property
     def auxiliary(self) -> tuple[str, ...]:

@@ -20,32 +20,32 @@ from torch import Tensor, nn
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import apart
-from saccade.layers.cells import RecurrentState
-from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.ops.dropout import dropout
+from saccade.ops.recurrent_cells import RecurrentState
 
 
 class GnmtConfig(ModelConfig):
     """Settings of GNMT; the defaults are the paper's (sections 3.1, 8 and 8.3)."""
 
     width: int = Field(1024, ge=2)
-    """Units of each LSTM layer; the two directions of the lowest layer have as many each."""
+    """Hidden size of each LSTM layer, and of each direction of the bidirectional lowest layer."""
     embedding: int = Field(1024, ge=1)
-    """Width of the embeddings."""
+    """Embedding size."""
     encoder_layers: int = Field(8, ge=1)
-    """Layers of the encoder; the lowest reads both ways and counts as one."""
+    """Layers of the encoder; the bidirectional lowest layer counts as one."""
     decoder_layers: int = Field(8, ge=1)
     """Layers of the decoder."""
     attention: int = Field(1024, ge=1)
-    """Hidden units of the attention network."""
+    """Hidden size of the attention network."""
     residual: bool = True
-    """Add the input of a layer to its output, from the third layer on (section 3.1)."""
+    """Use residual connections from the third layer on (section 3.1)."""
     dropout: float = Field(0.2, ge=0, lt=1)
-    """Dropout of the input of each layer and of the output layer's input; never from one place to the next."""
+    """Dropout of the input of each layer and of the output layer, not of recurrent connections."""
     tie_output: bool = False
-    """Use the target embedding as the output layer; a linear map comes between if its width is not that of a layer."""
+    """Tie output layer and target embedding; a linear projection joins them if their widths differ."""
 
 
 PRESETS = {

@@ -32,10 +32,10 @@ from torch.nn import functional as F
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.attention import additive_scores, masked_softmax, side_by_side, weighted_sum
-from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import last
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.ops.dropout import dropout
 
 Fusion = Literal["shallow", "deep"]
 
@@ -44,15 +44,15 @@ class LstmnConfig(ModelConfig):
     """Settings of the LSTM memory-network; the defaults are the paper's largest model with two sequences."""
 
     width: int = Field(450, ge=2)
-    """Width of the hidden states, the memories and the attention's hidden layer."""
+    """Hidden size of states, memories and attention network."""
     embedding: int = Field(300, ge=1)
-    """Width of the embeddings, and of what goes into the output layer."""
+    """Embedding size, and width of the output layer's input."""
     fusion: Fusion = "deep"
-    """How the decoder takes what it sees in the source: into its gates, or also into its memory (section 4)."""
+    """Attention fusion: shallow (source context enters the gates), or deep (also the memory) (section 4)."""
     dropout: float = Field(0.2, ge=0, lt=1)
-    """Dropout of the embeddings, and of what the output is made of."""
+    """Dropout of the embeddings and of the output layer's input."""
     tie_output: bool = True
-    """Use the target embedding as the output layer."""
+    """Tie output layer and target embedding."""
 
 
 PRESETS = {

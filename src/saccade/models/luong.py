@@ -15,37 +15,37 @@ from torch import Tensor, nn
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.attention import additive_scores, apart, dot_scores, masked_softmax, side_by_side, weighted_sum
-from saccade.layers.cells import RecurrentState
-from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.looking import look
 from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.ops.dropout import dropout
+from saccade.ops.recurrent_cells import RecurrentState
+from saccade.ops.single_head_attention import single_head_attention
 
 
 class LuongConfig(ModelConfig):
     """Settings of attention after the decoder; the defaults are the paper's (section 4.1)."""
 
     width: int = Field(1000, ge=2)
-    """Units of each layer."""
+    """Hidden size of each layer."""
     embedding: int = Field(1000, ge=1)
-    """Width of the word embeddings."""
+    """Embedding size."""
     layers: int = Field(4, ge=1)
-    """Layers of the encoder, and of the decoder."""
+    """Layers of the encoder and of the decoder, each."""
     score: Literal["dot", "general", "concat"] = "general"
-    """How a decoder state is compared with an encoder state (section 3.1)."""
+    """Attention score function: dot, general or concat (section 3.1)."""
     attention: Literal["global", "local-p"] = "global"
-    """All of the source, or a window around a place that each state predicts (section 3.2)."""
+    """global attention, or local-p: a window around a predicted position (section 3.2)."""
     window: int = Field(10, ge=1)
-    """Half the width of the window of local-p attention, D; its Gaussian has σ = D/2."""
+    """Half the window size of local-p attention, D; its Gaussian has σ = D/2."""
     input_feeding: bool = True
-    """Give h̃ of the last step to the next one, so that it knows where the model has looked (section 3.3)."""
+    """Input feeding: the attentional vector h̃ is an input of the next step (section 3.3)."""
     reverse_source: bool = False
-    """Read the source from its end."""
+    """Reverse the source sequence."""
     dropout: float = Field(0.2, ge=0, lt=1)
     """Dropout of the embeddings and of each layer's output."""
     tie_output: bool = False
-    """Use the target embedding as the output layer; a linear map comes between if its width is not that of a layer."""
+    """Tie output layer and target embedding; a linear projection joins them if their widths differ."""
 
 
 PRESETS = {
@@ -171,7 +171,7 @@ class Luong(nn.Module):
         query = self.query(states)  # (B, T, D)
         # dot: h_t h̄_s; general: h_t W h̄_s, W in the keys; concat: v tanh(W [h_t; h̄_s]), W in two halves
         if self.window is None:
-            context, weights = look(query, keys, memory.states, memory.mask, self.energy)
+            context, weights = single_head_attention(query, keys, memory.states, memory.mask, self.energy)
         else:
             scores = dot_scores(query, keys) if self.energy is None else additive_scores(query, keys, self.energy)
             nearness, inside = self.window(states, memory.mask)  # (B, T, S)

@@ -14,32 +14,32 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
-from saccade.layers.cells import CellKind, RecurrentState
-from saccade.layers.dropout import dropout
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import Recurrent, reverse
 from saccade.models.family import Costs, Family, ModelConfig
+from saccade.ops.dropout import dropout
+from saccade.ops.recurrent_cells import CellKind, RecurrentState
 
 
 class Seq2SeqConfig(ModelConfig):
     """Settings of the encoder-decoder; the defaults are those of Sutskever et al. (section 3.4)."""
 
     width: int = Field(1000, ge=2)
-    """Units of each layer."""
+    """Hidden size of each layer."""
     embedding: int = Field(1000, ge=1)
-    """Width of the word embeddings."""
+    """Embedding size."""
     layers: int = Field(4, ge=1)
-    """Layers of the encoder, and of the decoder."""
+    """Layers of the encoder and of the decoder, each."""
     cell: CellKind = "lstm"
-    """LSTM (Sutskever et al.) or GRU (Cho et al.)."""
+    """Recurrent cell: lstm (Sutskever et al.) or gru (Cho et al.)."""
     reverse_source: bool = True
-    """Read the source from its end, so that its first words are next to those of the target (Sutskever et al., 3.3)."""
+    """Reverse the source sequence (Sutskever et al., section 3.3)."""
     context: bool = False
-    """Give the decoder the encoder's last state at every step too, not only at the start (Cho et al., section 2.2)."""
+    """Feed the last encoder state to the decoder at every step, not only at the start (Cho et al., section 2.2)."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout of the embeddings and of each layer's output."""
     tie_output: bool = False
-    """Use the target embedding as the output layer; a linear map comes between if its width is not that of a layer."""
+    """Tie output layer and target embedding; a linear projection joins them if their widths differ."""
 
 
 PRESETS = {

@@ -33,7 +33,6 @@ from saccade.layers.local_attention import LocalPast, LocalSelfAttention
 from saccade.layers.local_cross_attention import Band, LocalCrossAttention
 from saccade.layers.mixture_of_experts import SUMS, MixtureOfExperts, Routing, auxiliary_of
 from saccade.layers.multi_head import CrossAttention, KeysValues, SelfAttention
-from saccade.layers.packed import Packed, packs
 from saccade.layers.positions import PositionKind, PositionUse
 from saccade.layers.residual import NormPlace, Residual
 from saccade.models.family import Costs, Family, ModelConfig
@@ -46,6 +45,9 @@ from saccade.models.transformer_rows import (
     start_rows,
     step_rows,
 )
+from saccade.ops.arguments import runs_on_kernel
+from saccade.ops.packed import PackedLayout
+from saccade.ops.varlen_attention import LONGEST
 from saccade.symbols import Symbols
 
 
@@ -57,45 +59,45 @@ class TransformerConfig(ModelConfig):
     decoder_layers: int = Field(6, ge=1)
     """Layers of the decoder."""
     feed_forward: int = Field(2048, ge=1)
-    """Inner width of the feed-forward networks, d_ff."""
+    """Inner size of the feed-forward networks, d_ff."""
     heads: int = Field(8, ge=1)
-    """Attention heads, h; they share the width evenly."""
+    """Attention heads, h; each has width / heads dimensions."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """Dropout of each sublayer's output and of the embeddings, P_drop."""
+    """Dropout of the embeddings and of each sublayer's output, P_drop."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout of the attention weights; above 0 the fused kernel of the CPU is lost."""
+    """Dropout of the attention weights; above 0, the fused CPU kernel cannot be used."""
     norm: NormPlace = "post"
-    """Layer normalisation after the residual sum, as in the paper, or before the sublayer."""
+    """Layer normalization: post (after the residual sum, as in the paper) or pre (before the sublayer)."""
     positions: PositionKind = "sinusoidal"
-    """How places are told apart."""
+    """Position encoding: sinusoidal, learned or none."""
     max_positions: int = Field(1024, ge=1)
-    """Longest sequence with learned positions."""
+    """Maximum sequence length with learned positions."""
     position_use: PositionUse = "add"
-    """Add the vector of a place to the embedding, as in the paper, or put it beside a narrower embedding."""
+    """add position vectors to the embeddings, as in the paper, or concatenate them with narrower embeddings."""
     position_width: int = Field(32, ge=1)
-    """How much of the width concatenated positions take."""
+    """Dimensions of concatenated position vectors."""
     radius: int | None = Field(None, ge=1)
-    """How far self-attention sees to each side (section 4, restricted)."""
+    """Restrict self-attention to this many positions on each side (section 4)."""
     cross_radius: int | None = Field(None, ge=1)
-    """How far cross-attention sees to each side of the target's place in the source (Luong et al. 2015, local-m)."""
+    """Restrict cross-attention to this many positions around the aligned one (Luong et al. 2015, local-m)."""
     cross_pace: float = Field(1.0, gt=0, le=100)
-    """Source places for one target place, with a cross-radius: how much longer sources are than targets."""
+    """With cross-radius: source positions per target position, for the aligned position."""
     experts: int = Field(0, ge=0)
-    """Experts of a feed-forward layer, 0 for one plain network (Shazeer et al. 2017)."""
+    """Experts per mixture-of-experts layer; 0 for plain feed-forward layers (Shazeer et al. 2017)."""
     experts_per_token: int = Field(2, ge=1)
-    """Experts that work on one token, k."""
+    """Experts per token, k."""
     experts_every: int = Field(2, ge=1)
-    """Every how many layers the feed-forward network has experts: 2 for the second, the fourth and so on."""
+    """Use experts in every n-th layer: 2 for the second, fourth, and so on."""
     expert_noise: bool = False
-    """Noise of a learned size in the choice of experts, in training (Shazeer et al. 2017, eq. 4)."""
+    """Noisy top-k gating in training (Shazeer et al. 2017, eq. 4)."""
     capacity_factor: float = Field(1.25, gt=0)
-    """How many times its even share an expert takes of a batch in training; the rest is dropped."""
+    """Expert capacity in training, as a multiple of an even share of the tokens; tokens above it are dropped."""
     balance_weight: float = Field(0.01, ge=0)
-    """Weight of the loss that keeps the experts evenly busy (Fedus et al. 2021, alpha)."""
+    """Weight of the load-balancing loss (Fedus et al. 2021, alpha)."""
     embeddings: Literal["auto", "shared", "separate"] = "auto"
-    """One embedding table for both sides, or one each; auto shares when the vocabulary is joint."""
+    """shared or separate embeddings of source and target; auto shares them if the vocabulary is joint."""
     tie_output: bool = True
-    """Use the target embedding as the output layer (section 3.4)."""
+    """Tie output layer and target embedding (section 3.4)."""
 
     @model_validator(mode="after")
     def heads_divide_width(self) -> TransformerConfig:
@@ -303,7 +305,7 @@ class Transformer(nn.Module):
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, D)
         if self.packs(x, record):
-            return Memory(encode_rows(self, x, Packed.of(source.mask)), source.mask)
+            return Memory(encode_rows(self, x, PackedLayout.of(source.mask)), source.mask)
         outputs: list[LayerOutput] = []
         for layer in self.encoder:
             outputs.append(layer(x, source.mask, record))
@@ -316,7 +318,7 @@ class Transformer(nn.Module):
         real = prefix != Symbols.pad  # (B, T)
         x = self.target_embedding(prefix)  # (B, T, D)
         if self.packs(x, record) and self.packs(memory.states, record):
-            return Decoded(decode_rows(self, x, Packed.of(real), memory))
+            return Decoded(decode_rows(self, x, PackedLayout.of(real), memory))
         outputs: list[LayerOutput] = []
         for layer in self.decoder:
             outputs.append(layer(x, memory, real, record))
@@ -334,7 +336,7 @@ class Transformer(nn.Module):
     ) -> Step:
         """token (N,)."""
         if isinstance(state, RowState):
-            x = self.target_embedding(token[:, None], state.past.place).squeeze(1)  # (N, D)
+            x = self.target_embedding(token[:, None], state.past.position).squeeze(1)  # (N, D)
             stepped = step_rows(self, x, state, memory.mask, record)
             looks = records("decoder-self", stepped.own) + records("cross", stepped.cross)
             return Step(stepped.output, stepped.state, looks)
@@ -353,7 +355,7 @@ class Transformer(nn.Module):
         widths = {self.source_embedding.table.size(1), self.target_embedding.table.size(1)}
         whole = self.plain and isinstance(self.output.projection, nn.Identity) and widths == {self.width}
         x = given.states if isinstance(given, Memory) else self.source_embedding.table
-        return native_decoder(self, given) if whole and for_inference(x) and packs(x, given.mask.size(1)) else None
+        return native_decoder(self, given) if whole and for_inference(x) and given.mask.size(1) <= LONGEST else None
 
     def settle(self) -> None:
         """Make once what every search in C needs, as the weights will hardly change any more."""
@@ -363,7 +365,7 @@ class Transformer(nn.Module):
     def packs(self, x: Tensor, record: bool) -> bool:
         """Whether a batch (B, T, D) goes through the layers without its padding."""
         drops = self.training and self.drops_attention
-        return self.plain and not record and not drops and packs(x, x.size(1))
+        return self.plain and not record and not drops and x.size(1) <= LONGEST and runs_on_kernel(x)
 
     def steps_rows(self, memory: Memory) -> bool:
         """Whether hypotheses go through the layers by kernels that have no way back."""

@@ -33,9 +33,12 @@ from saccade.csrc.library import for_inference, kernel
 from saccade.interface import Memory, OfMemory, Shared, Source
 from saccade.layers.embedding import Embedding
 from saccade.layers.feed_forward import FeedForward
-from saccade.layers.in_bytes import SCREEN, InBytes, bytes_beside, keep_screen, version_of
-from saccade.layers.packed import Packed, Rows, norm_rows, row_product
-from saccade.layers.stepping import MemoryRows, Past, further, no_past
+from saccade.layers.residual import PackedHidden
+from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form, version_of
+from saccade.ops.kv_cache_attention import KVCache, MemoryCache, empty_cache
+from saccade.ops.layer_norm import layer_norm
+from saccade.ops.linear import packed_linear
+from saccade.ops.packed import PackedLayout
 
 if TYPE_CHECKING:
     from saccade.layers.mixture_of_experts import MixtureOfExperts
@@ -54,8 +57,8 @@ FEW_PLACES = 48
 class RowState(NamedTuple):
     """What the decoder keeps between steps."""
 
-    past: Past
-    memory: OfMemory[MemoryRows]
+    past: KVCache
+    memory: OfMemory[MemoryCache]
     whole: Shared[Decoder | None]  # for steps in one call
 
 
@@ -68,11 +71,11 @@ class SteppedRows(NamedTuple):
     cross: list[Tensor | None]
 
 
-def encode_rows(model: Transformer, x: Tensor, places: Packed) -> Tensor:
+def encode_rows(model: Transformer, x: Tensor, places: PackedLayout) -> Tensor:
     """Embeddings (B, S, D) to the memory's states."""
     whole = encoder_of(model, settled(model)) if for_inference(x) else None
-    if whole is not None and (whole.by_bytes or len(places.rows) <= FEW_PLACES):
-        return places.unpack(encode_few(whole, places.pack(x), places.starts))
+    if whole is not None and (whole.by_bytes or len(places.indices) <= FEW_PLACES):
+        return places.unpack(encode_few(whole, places.pack(x), places.cu_seqlens))
     layers = model.encoder_layers()
     residuals = encoder_residuals(layers)
     norms = iter(following(residuals, model.encoder_norm))
@@ -94,9 +97,9 @@ def encode_few(whole: Encoder, x: Tensor, starts: Tensor) -> Tensor:
     return out
 
 
-def decode_rows(model: Transformer, x: Tensor, places: Packed, memory: Memory) -> Tensor:
+def decode_rows(model: Transformer, x: Tensor, places: PackedLayout, memory: Memory) -> Tensor:
     """Embeddings (B, T, D) to the outputs."""
-    memory_places = Packed.of(memory.mask)
+    memory_places = PackedLayout.of(memory.mask)
     states = memory_places.pack(memory.states)  # (M, D)
     layers = model.decoder_layers()
     residuals = decoder_residuals(layers)
@@ -114,20 +117,22 @@ def decode_rows(model: Transformer, x: Tensor, places: Packed, memory: Memory) -
 def start_rows(model: Transformer, memory: Memory) -> RowState:
     """An empty past, and keys and values of the memory."""
     whole = decoder_of(model, settled(model))
-    return RowState(no_past(len(memory.mask)), OfMemory(memory_rows(model, memory)), Shared(whole))
+    return RowState(
+        empty_cache(len(memory.mask), memory.mask.device), OfMemory(memory_rows(model, memory)), Shared(whole)
+    )
 
 
-def memory_rows(model: Transformer, memory: Memory) -> MemoryRows:
+def memory_rows(model: Transformer, memory: Memory) -> MemoryCache:
     """Keys and values of the memory for all layers."""
-    places = Packed.of(memory.mask)
+    places = PackedLayout.of(memory.mask)
     states, layers = places.pack(memory.states), model.decoder_layers()
-    projected = torch.stack([row_product(states, layer.cross.key_value) for layer in layers])  # (L, M, 2D)
-    return MemoryRows(places.starts[:-1], places.starts.diff(), Shared(projected))
+    projected = torch.stack([packed_linear(states, layer.cross.key_value.weight) for layer in layers])  # (L, M, 2D)
+    return MemoryCache(places.cu_seqlens[:-1], places.cu_seqlens.diff(), Shared(projected))
 
 
 def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, record: bool) -> SteppedRows:
     """One more place from embeddings (N, D), mask (B, S)."""
-    state = state._replace(past=further(state.past, x.new_empty(len(model.decoder), len(x), 3 * x.size(1))))
+    state = state._replace(past=state.past.append(x.new_empty(len(model.decoder), len(x), 3 * x.size(1))))
     whole = state.whole.value
     if whole is not None and (whole.by_bytes or len(x) <= FEW) and not record:
         return SteppedRows(step_few(whole, x, state, mask), state, [], [])
@@ -151,10 +156,10 @@ def step_few(whole: Decoder, x: Tensor, state: RowState, mask: Tensor) -> Tensor
     past, memory = state.past, state.memory.value
     steps = torch.tensor([[step.data_ptr(), step.stride(0)] for step in past.steps.value]).t().contiguous()  # (2, t)
     x, out = x.clone(), torch.empty_like(x)
-    rows, beam = memory.rows.value, len(x) // max(1, len(mask))
+    rows, beam = memory.kv.value, len(x) // max(1, len(mask))
     looks = PackedMemory(rows.data_ptr(), rows.size(1), memory.first.data_ptr(), memory.counts.data_ptr())
     places = *(tensor.data_ptr() for tensor in (*steps, past.origin)), ctypes.pointer(looks), 0, beam
-    group = DecodingGroup(len(x), past.place, past.place, 3 * x.size(1), *places)
+    group = DecodingGroup(len(x), past.position, past.position, 3 * x.size(1), *places)
     kernel("decoder_step", ctypes.byref(whole), ctypes.byref(group), x.data_ptr(), out.data_ptr())
     return out
 
@@ -167,6 +172,7 @@ class Settled:
 
     def __init__(self, model: Transformer) -> None:
         self.encoder, self.decoder = make_encoder(model), make_decoder(model)
+        self.screen = quantize(model.output.table.detach())
         modules, self.weights = list(model.modules()), list(model.parameters())
         self.places = [(part, name) for one in modules for part in (one._modules, one._parameters) for name in part]
         self.places += [(module.__dict__, "training") for module in modules]
@@ -185,7 +191,6 @@ SETTLED: WeakKeyDictionary[Transformer, Settled] = WeakKeyDictionary()
 
 def settle(model: Transformer) -> None:
     """Keep its stacks, and the output layer in bytes for greedy search."""
-    keep_screen(model.output.table)
     SETTLED[model] = Settled(model)
 
 
@@ -235,12 +240,12 @@ def whole_stack(
     of transformer.h, are multiplied by their bytes if all have some.
     """
     first = residuals[0].norm
-    after: list[nn.LayerNorm] = [cast("nn.LayerNorm", norm) for norm in following(residuals, last)]
+    after: list[nn.LayerNorm] = following(residuals, last)
     norms = [tensor for norm in (first, *after) for tensor in (norm.weight, norm.bias)]
     heads, width = layers[0].attention.heads, layers[0].attention.output.in_features
     alike = all(layer.attention.heads == heads for layer in layers) and len({shapes(own) for own in weights}) == 1
     drops = any(residual.training for residual in residuals)
-    tables = [[bytes_beside(matrix) for matrix in own] for own in matrices]
+    tables = [[quantized_form(matrix) for matrix in own] for own in matrices]
     by_bytes = tables[0][0] is not None
     mixed = any((table is not None) != by_bytes for table in chain(*tables))
     if drops or mixed or not alike or not readable(chain(norms, *weights)):
@@ -259,7 +264,7 @@ def whole_stack(
     return found
 
 
-def byte_tables(tables: Sequence[InBytes | None]) -> ctypes.Array[Int8Weight] | None:
+def byte_tables(tables: Sequence[QuantizedMatrix | None]) -> ctypes.Array[Int8Weight] | None:
     """Of the weights of a layer, one after another; None if they have none."""
     there = [table.structure for table in tables if table is not None]
     return (Int8Weight * len(there))(*there) if there else None
@@ -283,12 +288,12 @@ def native_decoder(model: Transformer, given: Memory | Source) -> NativeDecoder 
         return None
     if isinstance(given, Memory):
         rows = memory_rows(model, given)
-        places: NativeMemory | NativeSource | None = NativeMemory(rows.rows.value, rows.first, rows.counts)
+        places: NativeMemory | NativeSource | None = NativeMemory(rows.kv.value, rows.first, rows.counts)
     else:
         places = native_source(model, given, kept)
     if places is None:
         return None
-    own, screen = bytes_beside(table), bytes_beside(table, SCREEN)
+    own, screen = quantized_form(table), None if kept is None else kept.screen
     return NativeDecoder(
         whole,
         embedding.table,
@@ -307,13 +312,13 @@ def native_source(model: Transformer, source: Source, kept: Settled | None) -> N
     drops = embedding.training and embedding.probability > 0
     if whole is None or drops or not readable((embedding.table,)) or not isinstance(values, Tensor):
         return None
-    packed = Packed.of(source.mask)
-    tokens = values.flatten().index_select(0, packed.rows).long()
+    packed = PackedLayout.of(source.mask)
+    tokens = values.flatten().index_select(0, packed.indices).long()
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(embedding.table):
         raise IndexError(f"a token that is none of the {len(embedding.table)} of the source")
     positions = first_positions(embedding, values.size(1))
-    places = packed.rows % max(1, values.size(1))
-    return NativeSource(whole, embedding.table, embedding.scale, positions, packed.starts, tokens, places)
+    places = packed.indices % max(1, values.size(1))
+    return NativeSource(whole, embedding.table, embedding.scale, positions, packed.cu_seqlens, tokens, places)
 
 
 def first_positions(embedding: Embedding, places: int) -> Tensor:
@@ -352,9 +357,10 @@ def fed_weights(layer: EncoderLayer | DecoderLayer) -> tuple[Tensor, ...]:
     return network.expand.weight, network.expand.bias, network.contract.weight, network.contract.bias
 
 
-def begin_rows(model: Transformer, x: Tensor, first: Residual) -> Rows:
+def begin_rows(model: Transformer, x: Tensor, first: Residual) -> PackedHidden:
     """Embeddings (N, D) as the first sublayer reads them."""
-    return Rows(x, norm_rows(first.norm, x) if model.pre else x)
+    norm = first.norm
+    return PackedHidden(x, layer_norm(x, norm.weight, norm.bias, norm.eps) if model.pre else x)
 
 
 def encoder_residuals(layers: list[EncoderLayer]) -> list[Residual]:
@@ -371,13 +377,15 @@ def decoder_residuals(layers: list[DecoderLayer]) -> list[Residual]:
     ]
 
 
-def following(residuals: list[Residual], last: nn.Module) -> list[nn.Module]:
+def following(residuals: list[Residual], last: nn.Module) -> list[nn.LayerNorm]:
     """The norm after each residual sum: its own or, with the norm first, that of the next sublayer."""
     norms = [residual.norm for residual in residuals]
-    return [*norms[1:], last] if residuals[0].pre else [*norms]
+    return [*norms[1:], cast("nn.LayerNorm", last)] if residuals[0].pre else norms
 
 
-def feed_rows(network: FeedForward | MixtureOfExperts, residual: Residual, rows: Rows, after: nn.Module) -> Rows:
+def feed_rows(
+    network: FeedForward | MixtureOfExperts, residual: Residual, rows: PackedHidden, after: nn.LayerNorm
+) -> PackedHidden:
     """The last sublayer of a packed batch; one with experts is not packed."""
     assert isinstance(network, FeedForward)
     return residual.rows(rows, network.rows(rows.normal), network.contract.bias, after)

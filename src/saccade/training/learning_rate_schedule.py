@@ -9,18 +9,18 @@ from functools import partial
 from saccade.training.config import ScheduleKind, TrainingConfig
 
 
-def rate_of(training: TrainingConfig, width: int, total: int | None) -> Callable[[int], float]:
-    """The rate that the settings of a run give each update; without one of their own, the paper's for this width."""
+def make_schedule(training: TrainingConfig, width: int, total: int | None) -> Callable[[int], float]:
+    """Return the schedule of a run; the default peak is that of Vaswani et al. 2017 for this model width."""
     warmup = training.warmup_steps
-    peak = training.learning_rate or paper_peak(width, warmup)
+    peak = training.learning_rate or noam_peak(width, warmup)
     return partial(learning_rate, schedule=training.schedule, peak=peak, warmup=warmup, total=total)
 
 
 def learning_rate(step: int, *, schedule: ScheduleKind, peak: float, warmup: int, total: int | None) -> float:
-    """The rate of update `step`, counted from 1.
+    """Return the learning rate of update `step`, counted from 1.
 
-    All rise linearly to `peak` over `warmup` steps. inverse-sqrt is eq. 3 of Vaswani et al. 2017 with
-    peak = (d_model · warmup)^-0.5; linear and cosine fall towards 0, which the update after `total` would have.
+    Every schedule rises linearly to `peak` over `warmup` steps. inverse-sqrt is eq. 3 of Vaswani et al. 2017 with
+    peak = (d_model · warmup)^-0.5; linear and cosine decay to 0 at step `total` + 1.
     """
     if step <= warmup:
         return peak * step / warmup
@@ -32,6 +32,6 @@ def learning_rate(step: int, *, schedule: ScheduleKind, peak: float, warmup: int
     return peak * (left if schedule == "linear" else 0.5 - 0.5 * math.cos(math.pi * left))
 
 
-def paper_peak(width: int, warmup: int) -> float:
-    """The highest rate of Vaswani et al. 2017, eq. 3: 7.0e-4 for their base model."""
+def noam_peak(width: int, warmup: int) -> float:
+    """Return the peak rate of Vaswani et al. 2017, eq. 3: 7.0e-4 for their base model."""
     return float((width * max(warmup, 1)) ** -0.5)

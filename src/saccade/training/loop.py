@@ -1,7 +1,8 @@
-"""The one loop: batches in, updates out, for every model and every objective.
+"""The training loop for every model and every objective.
 
-Everything random or ordered is a function of (seed, step, place in the step) or (seed, epoch, index): a run that starts
-again from a checkpoint goes the same way, and neither accumulation nor the number of processes changes the result.
+Random numbers and data order are functions of (seed, step, batch index within the step) or (seed, epoch, index). So a
+resumed run repeats the uninterrupted one, and neither gradient accumulation nor the number of processes changes the
+result.
 """
 
 from __future__ import annotations
@@ -11,45 +12,46 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from saccade.data.sampling.batch_sampler import Order, Place
+from saccade.data.sampling.batch_sampler import BatchSampler, EpochPosition
 from saccade.data.sampling.batches import Batch, Indices, collate
-from saccade.data.tokenizers.bpe_dropout import Splitting
-from saccade.distributed.group import ALONE, Group
+from saccade.data.tokenizers.bpe_dropout import BpeDropout
+from saccade.distributed.group import SINGLE_PROCESS, Group
 from saccade.errors import SaccadeError
-from saccade.layers.rng import own_generator
-from saccade.parallel_map import side_by_side, workers_for
+from saccade.ops.rng import own_generator
+from saccade.parallel_map import parallel_map, worker_count
 from saccade.symbols import Symbols
-from saccade.training.objectives.objective import Objective, ObjectiveAt
-from saccade.training.optimizers import scale_and_clip
+from saccade.training.compute_settings import Autocast
+from saccade.training.config import TrainingConfig
+from saccade.training.objectives.objective import Objective, ObjectiveSchedule
+from saccade.training.optimizers import make_optimizer, scale_and_clip
 
-SPLITS = 1  # keeps the keys of split tokens apart from those of dropout
+BPE_DROPOUT_STREAM = 1  # separates the random keys of BPE dropout from those of the model's dropout
 
 
 @dataclass
 class Progress:
-    """Where a run stands; plain data that a checkpoint keeps."""
+    """Progress of a run: plain data, saved in every checkpoint."""
 
     step: int = 0
-    place: Place = field(default_factory=Place)  # of the next batch
-    seconds: float = 0.0  # spent in training and validation; the one thing here that depends on the clock
+    place: EpochPosition = field(default_factory=EpochPosition)  # position of the next batch in the data
+    seconds: float = 0.0  # spent in training and validation; the only field that depends on the clock
     source_tokens: int = 0
     target_tokens: int = 0
     flops: float = 0.0
-    best: float | None = None  # the best criterion so far
+    best: float | None = None  # best value of the criterion so far
     best_step: int = 0
-    stale: int = 0  # validations since then
-    recent: list[dict[str, float]] = field(default_factory=list)  # losses since the last line of the log
+    stale: int = 0  # validations since the best one
+    recent: list[dict[str, float]] = field(default_factory=list)  # losses since the last log line
 
 
 @dataclass(frozen=True)
 class StepLoss:
-    """The sums of one update over all its batches and all processes."""
+    """Loss and metrics of one update, summed over its batches and all processes."""
 
     total: float
     count: float
@@ -58,7 +60,7 @@ class StepLoss:
 
 @dataclass(frozen=True)
 class Update:
-    """What one update was like; losses are means over the objective's count."""
+    """Statistics of one update; losses are means over the objective's count."""
 
     step: int
     loss: float
@@ -67,20 +69,20 @@ class Update:
     learning_rate: float
     source_tokens: int
     target_tokens: int
-    passes: int  # how often each of them was seen
+    passes: int  # forward passes per example
 
 
 class NotFiniteError(SaccadeError):
-    """A loss or a gradient that is infinite or not a number, and the examples it came from."""
+    """A loss or gradient is infinite or NaN; names the examples of the batch."""
 
     def __init__(self, what: str, examples: Sequence[int]) -> None:
         super().__init__(what, where=f"examples {name_examples(examples)}")
         self.examples = examples
 
 
-def random_key(seed: int, *place: int) -> int:
-    """A seed for this place of a run, unlike that of any other place."""
-    low, high = np.random.SeedSequence((seed, *place)).generate_state(2, np.uint32)
+def random_key(seed: int, *position: int) -> int:
+    """Derive the random seed of one position in a run (step, batch index, ...); positions get independent seeds."""
+    low, high = np.random.SeedSequence((seed, *position)).generate_state(2, np.uint32)
     return int(high) << 31 | int(low) >> 1
 
 
@@ -90,41 +92,41 @@ def accumulate(
     batches: Sequence[Batch],
     *,
     keys: Sequence[int],
-    group: Group = ALONE,
-    autocast: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    group: Group = SINGLE_PROCESS,
+    autocast: Autocast = contextlib.nullcontext,
 ) -> StepLoss:
-    """Leave in `.grad` the gradient of the summed loss of all batches; process r takes batches r, r + size, …"""
+    """Accumulate in `.grad` the gradient of the summed loss of all batches; rank r takes batches r, r + size, …"""
     total, count = 0.0, 0.0
-    fault: NotFiniteError | None = None
+    error: NotFiniteError | None = None
     metrics = dict.fromkeys(objective.metrics, 0.0)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for batch, key in list(zip(batches, keys, strict=True))[group.rank :: group.size]:
         torch.manual_seed(key)
-        for part in worth(model, objective, batch, parameters, key, autocast):
+        for part in loss_and_gradients(model, objective, batch, parameters, key, autocast):
             if not math.isfinite(part.value):
-                fault = fault or NotFiniteError(f"the loss is {part.value}", part.batch.indices)
+                error = error or NotFiniteError(f"the loss is {part.value}", part.batch.indices)
             add_gradients(parameters, part.gradients)
             total += part.value
             count += part.count
             for name, value in part.metrics.items():
                 metrics[name] += value
-        if fault:
+        if error:
             break
-    faults, total, count, *sums = group.totals([float(fault is not None), total, count, *metrics.values()])
-    if faults:  # all processes stop together, or the others would wait for this one
-        raise fault or NotFiniteError("the loss of another process is not finite", ())
+    errors, total, count, *sums = group.all_reduce_numbers([float(error is not None), total, count, *metrics.values()])
+    if errors:  # all processes must stop together: the others would wait forever in the next all-reduce
+        raise error or NotFiniteError("the loss of another process is not finite", ())
     if group.size > 1:
         for parameter in model.parameters():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        group.sum_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+        group.all_reduce_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
     metrics = dict(zip(metrics, sums, strict=True))
     return StepLoss(total, count, metrics)
 
 
 @dataclass(frozen=True)
-class Worth:
-    """A batch, or a part of one, with its loss and the gradient of that."""
+class LossAndGradients:
+    """Summed loss and gradients of a batch or of a part of one."""
 
     batch: Batch
     value: float
@@ -133,68 +135,69 @@ class Worth:
     gradients: Sequence[Tensor | None]
 
 
-def worth(
+def loss_and_gradients(
     model: nn.Module,
     objective: Objective,
     batch: Batch,
     parameters: Sequence[nn.Parameter],
     key: int,
-    autocast: Callable[[], contextlib.AbstractContextManager[Any]],
-) -> list[Worth]:
-    """What a batch is worth; on a CPU in parts, side by side, each with cores and random numbers of its own."""
+    autocast: Autocast,
+) -> list[LossAndGradients]:
+    """Compute loss and gradients of a batch; on a CPU its parts run in parallel, each with its own threads and rng."""
 
-    def worth_of(part: Batch) -> Worth:
+    def compute(part: Batch) -> LossAndGradients:
         with autocast():
             loss = objective.loss(model, part)
         value = float(loss.total.detach())
-        wanted = math.isfinite(value)
-        found = torch.autograd.grad(loss.total, parameters, allow_unused=True) if wanted else (None,) * len(parameters)
-        return Worth(part, value, loss.count, loss.metrics, found)
+        gradients: Sequence[Tensor | None] = (None,) * len(parameters)
+        if math.isfinite(value):
+            gradients = torch.autograd.grad(loss.total, parameters, allow_unused=True)
+        return LossAndGradients(part, value, loss.count, loss.metrics, gradients)
 
-    def part_of(numbered: tuple[int, Batch]) -> Worth:
+    def compute_part(numbered: tuple[int, Batch]) -> LossAndGradients:
         number, part = numbered
         with own_generator(random_key(key, number)):
-            return worth_of(part)
+            return compute(part)
 
-    with autocast():  # which is one thread's
+    with autocast():  # autocast is thread-local: worker_count checks it
         tokens = objective.passes * batch.target.numel()
-        workers = workers_for(tokens, batch.target.device) if objective.separable else 1
+        workers = worker_count(tokens, batch.target.device) if objective.separable else 1
     parts = batch.split(workers) if workers > 1 else [batch]
     if len(parts) == 1:
-        return [worth_of(batch)]
-    return side_by_side(part_of, list(enumerate(parts)), workers)
+        return [compute(batch)]
+    return parallel_map(compute_part, list(enumerate(parts)), workers)
 
 
 def add_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
-    """Add to what `.grad` holds already; each has memory of its own, since it will be written over."""
-    taken: set[int] = set()
+    """Add gradients to `.grad`; shared or non-contiguous tensors are cloned, because `.grad` is modified in place."""
+    used: set[int] = set()
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
             continue
         if parameter.grad is not None:
             parameter.grad.add_(gradient)
-        elif gradient.data_ptr() in taken or not gradient.is_contiguous():
+        elif gradient.data_ptr() in used or not gradient.is_contiguous():
             parameter.grad = gradient.clone(memory_format=torch.contiguous_format)
         else:
             parameter.grad = gradient
-        taken.add(gradient.data_ptr())
+        used.add(gradient.data_ptr())
 
 
 def name_examples(indices: Sequence[int]) -> str:
-    """A batch named by its examples, shortened."""
+    """List at most eight example indices for an error message."""
     shown = ", ".join(str(index) for index in indices[:8])
     return shown if len(indices) <= 8 else f"{shown} and {len(indices) - 8} more"
 
 
 class Loop:
-    """Goes through the data and updates the model; whoever iterates decides what happens between updates."""
+    """Iterates over the data and updates the model; the caller validates and saves between updates."""
 
     def __init__(
         self,
         model: nn.Module,
-        objective_at: ObjectiveAt,
+        objective_at: ObjectiveSchedule,
         optimizer: torch.optim.Optimizer,
-        order: Order,
+        order: BatchSampler,
         *,
         symbols: Symbols,
         rate: Callable[[int], float],
@@ -202,10 +205,10 @@ class Loop:
         accumulate: int = 1,
         clip_norm: float = 0.0,
         device: torch.device | str = "cpu",
-        group: Group = ALONE,
-        autocast: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        group: Group = SINGLE_PROCESS,
+        autocast: Autocast = contextlib.nullcontext,
         progress: Progress | None = None,
-        splitting: Splitting | None = None,
+        splitting: BpeDropout | None = None,
     ) -> None:
         self.model = model
         self.objective_at = objective_at
@@ -223,26 +226,26 @@ class Loop:
         self.splitting = splitting
 
     def updates(self) -> Iterator[Update]:
-        """Update after update, epoch after epoch, from where `progress` stands; without end."""
+        """Yield updates without end, epoch after epoch, starting at `progress`."""
         while True:
             rest = self.order.rest_of_epoch(self.progress.place)
             while planned := list(islice(rest, self.accumulate)):  # the last update of an epoch may have fewer batches
-                batches = [self.batch(one.rows, place) for place, one in enumerate(planned)]
+                batches = [self.batch(one.indices, index) for index, one in enumerate(planned)]
                 self.order.corpus.release()
                 update = self.update(batches)
-                self.progress.place = planned[-1].following
+                self.progress.place = planned[-1].next_position
                 yield update
 
-    def batch(self, rows: Indices, place: int) -> Batch:
-        """The batch at some place of the next update."""
-        key = random_key(self.seed, self.progress.step + 1, place, SPLITS)
-        return collate(self.order.corpus, rows, self.symbols, splitting=self.splitting, key=key)
+    def batch(self, rows: Indices, index: int) -> Batch:
+        """Collate batch number `index` of the next update."""
+        key = random_key(self.seed, self.progress.step + 1, index, BPE_DROPOUT_STREAM)
+        return collate(self.order.corpus, rows, self.symbols, bpe_dropout=self.splitting, key=key)
 
     def update(self, batches: Sequence[Batch]) -> Update:
-        """One step of the optimizer on some batches."""
+        """Take one optimizer step on the given batches."""
         step = self.progress.step + 1
         objective = self.objective_at(step)
-        keys = [random_key(self.seed, step, place) for place in range(len(batches))]
+        keys = [random_key(self.seed, step, index) for index in range(len(batches))]
         self.optimizer.zero_grad(set_to_none=True)
         loss = accumulate(
             self.model,
@@ -274,3 +277,34 @@ class Loop:
             target_tokens=target_tokens,
             passes=objective.passes,
         )
+
+
+def make_loop(
+    model: nn.Module,
+    objective_at: ObjectiveSchedule,
+    order: BatchSampler,
+    training: TrainingConfig,
+    *,
+    rate: Callable[[int], float],
+    symbols: Symbols,
+    device: torch.device,
+    autocast: Autocast,
+    group: Group = SINGLE_PROCESS,
+    splitting: BpeDropout | None = None,
+) -> Loop:
+    """Build the loop of a run with a new optimizer; objective and learning rate are functions of the step."""
+    return Loop(
+        model,
+        objective_at,
+        make_optimizer(model, training),
+        order,
+        symbols=symbols,
+        rate=rate,
+        seed=training.seed,
+        accumulate=training.accumulate,
+        clip_norm=training.clip_norm,
+        device=device,
+        group=group,
+        autocast=autocast,
+        splitting=splitting,
+    )

@@ -1,7 +1,7 @@
-"""Muon: momentum whose every matrix is made orthogonal before it is applied (Jordan et al. 2024); Adam for the rest.
+"""Muon: momentum with orthogonalized updates for weight matrices (Jordan et al. 2024), Adam for the other parameters.
 
-A gradient's few large directions drown the many small ones; orthogonal, all count alike. The product of a matrix of
-weights with a vector is what it is for, so tables (embeddings, positions, the output layer) and vectors stay with Adam.
+The momentum of a matrix has a few large singular values; orthogonalization gives all directions the same size. This
+suits matrices that multiply activations. Lookup tables (embeddings, positions, the output layer) and vectors use Adam.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 FUSED = {"query_key_value.weight": 3, "key_value.weight": 2}
-"""Matrices that are several side by side, each orthogonal by itself."""
+"""Fused projections and their number of matrices; each matrix is orthogonalized separately."""
 
-NO_MATRICES = ("table", "places", "bias", "depthwise")
-"""How the names of parameters end that have rows, but do not map vectors to vectors."""
+NON_MATRIX_SUFFIXES = ("table", "places", "bias", "depthwise")
+"""Suffixes of two-dimensional parameters that are not linear maps."""
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the polynomial; steepest at 0, so that small directions grow fastest
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz polynomial; steep at 0, so small values grow fast
 ITERATIONS = 5
-LIKE_ADAM = 0.2  # the root mean square of Adam's steps, by experience (Liu et al. 2025): one learning rate suits both
+ADAM_RMS = 0.2  # typical RMS of Adam's updates (Liu et al. 2025): one learning rate suits both
 
 
 class Muon(torch.optim.Optimizer):
-    """Two groups: the matrices, and all else."""
+    """Optimizer with two parameter groups: matrices (Muon) and all others (AdamW)."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         named = list(parameters)
         matrices = [(name, parameter) for name, parameter in named if is_matrix(name, parameter)]
-        self.parts: dict[Tensor, int] = {parameter: parts_of(name) for name, parameter in matrices}
+        self.parts: dict[Tensor, int] = {parameter: matrix_count(name) for name, parameter in matrices}
         others = [parameter for _, parameter in named if parameter not in self.parts]
         groups = [{"params": group} for group in ([parameter for _, parameter in matrices], others) if group]
         super().__init__(groups, {"lr": 0.0, "weight_decay": weight_decay})
@@ -47,15 +47,15 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update of all parameters that have a gradient."""
+        """Update all parameters that have a gradient."""
         for group in self.param_groups:
             given = [parameter for parameter in group["params"] if parameter.grad is not None]
             matrices = [parameter for parameter in given if parameter in self.parts]
             self.step_matrices(matrices, group["lr"], group["weight_decay"])
-            self.step_others([p for p in given if p not in self.parts], group["lr"], group["weight_decay"])
+            self.step_adam([p for p in given if p not in self.parts], group["lr"], group["weight_decay"])
 
     def step_matrices(self, matrices: Sequence[Tensor], rate: float, decay: float) -> None:
-        """Nesterov's momentum, orthogonal, in steps as large as Adam's; matrices of one shape are done together."""
+        """Update with orthogonalized Nesterov momentum, scaled to Adam's RMS; equal shapes are batched."""
         together: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for matrix in matrices:
             assert matrix.grad is not None
@@ -66,16 +66,16 @@ class Muon(torch.optim.Optimizer):
             ahead = matrix.grad.lerp(state["momentum"], self.momentum)
             matrix.mul_(1 - rate * decay)
             count = self.parts[matrix]
-            for weights, direction in zip(single(matrix, count), single(ahead, count), strict=True):
+            for weights, direction in zip(split_matrices(matrix, count), split_matrices(ahead, count), strict=True):
                 together[weights.size(0), weights.size(1)].append((weights, direction))
         for (height, width), pairs in together.items():
-            directions = orthogonal(torch.stack([direction for _, direction in pairs]))
-            size = -rate * LIKE_ADAM * math.sqrt(max(height, width))
+            directions = orthogonalize(torch.stack([direction for _, direction in pairs]))
+            size = -rate * ADAM_RMS * math.sqrt(max(height, width))
             for (weights, _), direction in zip(pairs, directions, strict=True):
                 weights.add_(direction, alpha=size)
 
-    def step_others(self, parameters: Sequence[Tensor], rate: float, decay: float) -> None:
-        """AdamW, on the fused kernel."""
+    def step_adam(self, parameters: Sequence[Tensor], rate: float, decay: float) -> None:
+        """Update with fused AdamW."""
         for parameter in parameters:
             if not self.state[parameter]:
                 zeros = torch.zeros((), dtype=torch.float32, device=parameter.device)
@@ -102,27 +102,27 @@ class Muon(torch.optim.Optimizer):
 
 
 def is_matrix(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter is a matrix or, of several experts, a stack of them; a table is looked up row by row."""
-    return parameter.ndim in (2, 3) and min(parameter.shape[-2:]) > 1 and not name.endswith(NO_MATRICES)
+    """Return whether a parameter is a matrix, or a stack of matrices (experts); lookup tables are not."""
+    return parameter.ndim in (2, 3) and min(parameter.shape[-2:]) > 1 and not name.endswith(NON_MATRIX_SUFFIXES)
 
 
-def single(parameter: Tensor, parts: int) -> Sequence[Tensor]:
-    """The matrices that a parameter holds."""
+def split_matrices(parameter: Tensor, parts: int) -> Sequence[Tensor]:
+    """Return views of the single matrices of a parameter."""
     return parameter.unbind() if parameter.ndim == 3 else parameter.chunk(parts)
 
 
-def parts_of(name: str) -> int:
-    """How many matrices one parameter holds."""
+def matrix_count(name: str) -> int:
+    """Return the number of matrices in a (fused) parameter of this name."""
     return next((parts for ending, parts in FUSED.items() if name.endswith("." + ending)), 1)
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
-    """The nearest orthogonal matrices to a stack (K, M, N), nearly: all singular values between about 0.7 and 1.2.
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Approximate the nearest orthogonal matrices of a stack (K, M, N); singular values become about 0.7 to 1.2.
 
-    A polynomial of the matrix that draws singular values to 1, five times over (Newton-Schulz).
+    Five Newton-Schulz iterations: a polynomial of the matrix that moves its singular values to 1.
     """
     if matrices.size(1) > matrices.size(2):
-        return orthogonal(matrices.mT).mT  # at most as high as wide: the smaller square
+        return orthogonalize(matrices.mT).mT  # M <= N: the smaller Gram matrix
     a, b, c = COEFFICIENTS
     x: Tensor = matrices / (torch.linalg.matrix_norm(matrices, keepdim=True) + 1e-7)
     for _ in range(ITERATIONS):

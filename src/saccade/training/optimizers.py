@@ -1,4 +1,4 @@
-"""Adam or Muon, and the step they take."""
+"""Construction of Adam and Muon, and gradient clipping."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from saccade.training.config import TrainingConfig
 from saccade.training.muon import Muon
 
 
-def expect_optimizer() -> None:
-    """Begin to import what torch imports with its first optimizer: a second that passes while the data is opened."""
+def preload_optimizer_imports() -> None:
+    """Import in the background what torch's first optimizer imports: it takes a second."""
     Thread(target=import_module, args=("torch._dynamo",), daemon=True).start()
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW on the fused kernel, which without weight decay is Adam; or Muon with it."""
+    """Build fused AdamW (plain Adam without weight decay), or Muon."""
     if config.optimizer == "muon":
         return Muon(
             model.named_parameters(),
@@ -33,8 +33,8 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opti
     )
 
 
-def kept_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> tuple[str, ...]:
-    """The names of what an optimizer keeps of a parameter."""
+def optimizer_state_keys(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> tuple[str, ...]:
+    """Return the keys of the optimizer state of one parameter."""
     if isinstance(optimizer, Muon) and parameter in optimizer.parts:
         return ("momentum",)
     return ("step", "exp_avg", "exp_avg_sq")

@@ -1,4 +1,4 @@
-"""How good the model is on data it does not learn from."""
+"""Validation: loss on held-out data, scores of greedy outputs, sample outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from saccade.data.cache.corpus import Corpus
 from saccade.data.reading.pair_files import Pair
-from saccade.data.sampling.batches import batches_in_order, collate
+from saccade.data.sampling.batches import collate, sorted_batches
 from saccade.evaluation.metrics import Score, finite, score
 from saccade.evaluation.perplexity import perplexity
 from saccade.inference.proof import MOST_SOURCES, SOURCES
@@ -22,7 +22,7 @@ from saccade.training.objectives.objective import Objective
 
 @dataclass(frozen=True)
 class Sample:
-    """One validation sentence and what the model makes of it."""
+    """One validation sentence with its reference and the model's output."""
 
     source: str
     reference: str
@@ -31,15 +31,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Validation:
-    """Loss of the whole validation set, scores of its translated part."""
+    """Loss of the whole validation set, scores of the part that was translated."""
 
-    loss: float  # negative log-likelihood a token, without smoothing
+    loss: float  # negative log-likelihood per token, without label smoothing
     perplexity: float
     scores: Mapping[str, Score]  # by the name of the metric
     samples: tuple[Sample, ...]
 
     def value(self, criterion: str) -> float:
-        """The criterion as a number to minimise."""
+        """Return the criterion as a number to minimize."""
         if criterion == "loss":
             return self.loss
         found = self.scores[criterion]
@@ -52,7 +52,7 @@ class Validation:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Validation:
-        """What `to_json` wrote; samples are not kept."""
+        """Read what `to_json` wrote; it does not contain the samples."""
         figures = [math.inf if values[name] is None else float(values[name]) for name in ("loss", "perplexity")]
         scores = {name: Score.from_json(found) for name, found in values["scores"].items()}
         return cls(figures[0], figures[1], scores, ())
@@ -72,13 +72,13 @@ def validate(
     sentences: int,
     samples: int,
 ) -> Validation:
-    """Validate a model; it is in evaluation mode here and back in its own mode afterwards."""
+    """Validate a model in evaluation mode; its mode is restored afterwards."""
     model = translator.model
     training = bool(getattr(model, "training", False))
     model.eval()
     total, count = 0.0, 0
     with torch.no_grad():
-        for rows in batches_in_order(corpus, batch_tokens):
+        for rows in sorted_batches(corpus, batch_tokens):
             loss = objective.loss(model, collate(corpus, rows, translator.symbols).to(translator.device))
             total += loss.metrics["nll"]
             count += loss.count
@@ -94,7 +94,7 @@ def validate(
 
 
 def group_by_source(pairs: Sequence[Pair], limit: int) -> tuple[list[str], list[list[str]]]:
-    """The first distinct sources, each with all its targets as references."""
+    """Return the first `limit` distinct sources, each with all its targets as references."""
     targets: dict[str, list[str]] = {}
     for pair in pairs:
         if pair.source in targets or len(targets) < limit:
@@ -102,7 +102,7 @@ def group_by_source(pairs: Sequence[Pair], limit: int) -> tuple[list[str], list[
     return list(targets), list(targets.values())
 
 
-def note_sources(run: Path, corpus: Corpus) -> None:
-    """Keep what a run is validated on where its run directory is: an export of its model is proved on it."""
+def save_validation_sources(run: Path, corpus: Corpus) -> None:
+    """Save validation sources in the run directory: exported models are verified on them."""
     sources, _ = group_by_source(corpus.pairs or [], MOST_SOURCES)
     (run / SOURCES).write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")

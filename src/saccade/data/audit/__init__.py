@@ -1,1 +1,1 @@
-"""What is wrong with some data."""
+"""Data audit: duplicates, suspicious characters, overlaps, and the data report."""

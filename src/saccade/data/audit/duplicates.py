@@ -1,7 +1,7 @@
-"""Pairs and sources that come again in a corpus of any size, by 64-bit keys.
+"""Counting duplicate pairs and ambiguous sources in a corpus of any size, by 64-bit keys.
 
-The keys of a large corpus are written to temporary files by their top bits: equal ones meet in one file, and each file
-is small enough to be sorted in memory.
+The keys of a large corpus are partitioned into temporary files by their top bits: equal keys are in one file, and each
+file is small enough to be sorted in memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 PARTITIONS = 256  # temporary files
-BUFFERED = 1 << 17  # pairs held in memory before they go to the files
+BUFFERED = 1 << 17  # pairs buffered in memory before they are written to the files
 EXAMPLES = 5
 
 Keys = NDArray[np.uint64]
 
 
-class Again(NamedTuple):
-    """A pair that comes again, and the earlier one."""
+class Repeat(NamedTuple):
+    """A pair that repeats an earlier pair or its source, and the earlier pair."""
 
     corpus: int
     number: int
@@ -36,20 +36,20 @@ RECORD = np.dtype([("source", "<u8"), ("pair", "<u8"), ("corpus", "<i4"), ("numb
 Records = NDArray[Any]  # of RECORD
 
 
-class Repetitions:
-    """How often pairs and sources come again; exact up to a collision of keys."""
+class DuplicateCounter:
+    """Counts duplicate pairs and pairs whose source has several targets; exact up to hash collisions."""
 
     def __init__(self) -> None:
         self.duplicates = 0
         self.ambiguous = 0
-        self.duplicate_examples: list[Again] = []
-        self.ambiguous_examples: list[Again] = []
+        self.duplicate_examples: list[Repeat] = []
+        self.ambiguous_examples: list[Repeat] = []
         self._buffer: list[Records] = []
         self._buffered = 0
         self._folder: Path | None = None
 
     def add(self, corpus: int, numbers: NDArray[np.int64], source_keys: Keys, pair_keys: Keys) -> None:
-        """Remember some pairs of a corpus by their numbers in it."""
+        """Add pairs of a corpus, given by their numbers and keys."""
         records = np.empty(len(numbers), RECORD)
         records["source"], records["pair"] = source_keys, pair_keys
         records["corpus"], records["number"] = corpus, numbers
@@ -59,7 +59,7 @@ class Repetitions:
             self._spill()
 
     def count(self) -> None:
-        """Count all that was added; nothing can be added afterwards."""
+        """Count all added pairs; call it once, at the end."""
         if self._folder is None:
             self._count(self._take_buffer())
             return
@@ -75,7 +75,7 @@ class Repetitions:
         return records
 
     def _spill(self) -> None:
-        """Append what is buffered to the files of its top bits; equal sources go to one file, so equal pairs do too."""
+        """Write the buffer to the partition files by the top bits of the source keys, which equal pairs share."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="saccade-keys-"))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -91,24 +91,24 @@ class Repetitions:
     def _count(self, records: Records) -> None:
         order = np.argsort(records["source"], kind="stable")
         sources = records["source"][order]
-        again = sources[1:] == sources[:-1]
-        shared = np.zeros(len(records), dtype=bool)  # most sources stand alone, and need no further sorting
-        shared[1:] |= again
-        shared[:-1] |= again
+        equal_to_next = sources[1:] == sources[:-1]
+        shared = np.zeros(len(records), dtype=bool)  # most sources are unique and need no further sorting
+        shared[1:] |= equal_to_next
+        shared[:-1] |= equal_to_next
         records = records[order[shared]]
         if not len(records):
             return
-        by_place = (records["number"], records["corpus"])
-        # Each source's pairs as they come: the first one, and those with its source but another target.
-        ordered = records[np.lexsort((*by_place, records["source"]))]
+        by_position = (records["number"], records["corpus"])
+        # The pairs of each source in corpus order: compare each target with that of the first pair.
+        ordered = records[np.lexsort((*by_position, records["source"]))]
         starts = beginnings(ordered["source"])
         firsts = np.flatnonzero(starts)[np.cumsum(starts) - 1]
         other = ordered["pair"] != ordered["pair"][firsts]
         group = np.cumsum(starts) - 1
         self.ambiguous += int(np.count_nonzero(np.bincount(group, weights=other)[group]))
         self.ambiguous_examples = earliest(self.ambiguous_examples, ordered, other, firsts)
-        # Each pair's occurrences as they come: all but the first are duplicates.
-        ordered = records[np.lexsort((*by_place, records["pair"]))]
+        # The occurrences of each pair in corpus order: all but the first are duplicates.
+        ordered = records[np.lexsort((*by_position, records["pair"]))]
         starts = beginnings(ordered["pair"])
         firsts = np.flatnonzero(starts)[np.cumsum(starts) - 1]
         self.duplicates += int(np.count_nonzero(~starts))
@@ -116,18 +116,18 @@ class Repetitions:
 
 
 def beginnings(keys: Keys) -> NDArray[np.bool_]:
-    """Where a run of equal keys begins."""
+    """True at the start of each run of equal keys."""
     return np.concatenate([[True], keys[1:] != keys[:-1]])
 
 
 def earliest(
-    examples: list[Again], records: Records, chosen: NDArray[np.bool_], firsts: NDArray[np.int64]
-) -> list[Again]:
-    """The first few of the examples so far and of the chosen records, each with the record that came before it."""
-    (places,) = np.nonzero(chosen)
-    order = np.lexsort((records["number"][places], records["corpus"][places]))[:EXAMPLES]
+    examples: list[Repeat], records: Records, chosen: NDArray[np.bool_], firsts: NDArray[np.int64]
+) -> list[Repeat]:
+    """The first EXAMPLES of the given examples and the chosen records; `firsts` are indices of the earlier records."""
+    (indices,) = np.nonzero(chosen)
+    order = np.lexsort((records["number"][indices], records["corpus"][indices]))[:EXAMPLES]
     found = list(examples)
-    for place in places[order].tolist():
-        one, first = records[place], records[firsts[place]]
-        found.append(Again(int(one["corpus"]), int(one["number"]), int(first["corpus"]), int(first["number"])))
+    for index in indices[order].tolist():
+        one, first = records[index], records[firsts[index]]
+        found.append(Repeat(int(one["corpus"]), int(one["number"]), int(first["corpus"]), int(first["number"])))
     return sorted(found)[:EXAMPLES]

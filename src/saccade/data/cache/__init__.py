@@ -1,1 +1,1 @@
-"""Tokenised corpora on disk."""
+"""The token cache: tokenised corpora on disk."""

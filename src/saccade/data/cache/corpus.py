@@ -1,4 +1,4 @@
-"""Tokenised pairs in flat arrays, in memory or mapped from files."""
+"""A tokenised parallel corpus in flat arrays, in memory or memory-mapped."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from saccade.data.cache.corpus_statistics import CorpusStatistics as CorpusStatistics
 from saccade.data.cache.corpus_statistics import StatisticsCounter
 from saccade.data.cache.encoding import encode_pairs
-from saccade.data.cache.length_filters import Dropped
-from saccade.data.cache.mapped_array import MappedArray, spans_of
+from saccade.data.cache.length_filters import DroppedPairs
+from saccade.data.cache.mapped_array import MappedArray, concatenate_spans
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.reading.pair_stream import chunked
@@ -24,7 +24,7 @@ Indices = NDArray[np.int64]
 
 
 class Bounds(NamedTuple):
-    """Where some texts begin and end in the ids of their side."""
+    """Start and end offsets of sequences in a flat array of ids."""
 
     starts: Indices
     ends: Indices
@@ -32,20 +32,20 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Tokenised pairs; example i is `ids[offsets[i]:offsets[i + 1]]` of each side and ends with the end symbol.
+    """Tokenised pairs; example i is `ids[offsets[i]:offsets[i + 1]]` of each side, the end symbol included.
 
-    Several corpora lie one after the other. Nothing here makes an array as long as the corpus.
+    Several corpora are concatenated. No method allocates memory proportional to the corpus.
     """
 
     source_ids: Ids
     source_offsets: Indices
     target_ids: Ids
     target_offsets: Indices
-    parts: tuple[int, ...]  # the pairs of each corpus, in order
+    parts: tuple[int, ...]  # the number of pairs of each corpus, in order
     statistics: CorpusStatistics
-    dropped: Dropped = field(default_factory=Dropped)
-    pairs: list[Pair] | None = None  # the raw texts, kept only if asked for
-    maps: tuple[MappedArray, ...] = ()  # the files behind the arrays
+    dropped: DroppedPairs = field(default_factory=DroppedPairs)
+    pairs: list[Pair] | None = None  # the raw texts, kept on request
+    maps: tuple[MappedArray, ...] = ()  # the memory maps of the arrays, if they are mapped
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -59,51 +59,51 @@ class Corpus:
         return self.target_ids[self.target_offsets[index] : self.target_offsets[index + 1]]
 
     def source_lengths(self, rows: Indices) -> Indices:
-        """Tokens of the given sources, the end symbols included."""
+        """Source lengths of the given examples, end symbols included."""
         return self.lengths(self.source_offsets, rows)
 
     def target_lengths(self, rows: Indices) -> Indices:
-        """Tokens of the given targets, the end symbols included."""
+        """Target lengths of the given examples, end symbols included."""
         return self.lengths(self.target_offsets, rows)
 
     def longer_lengths(self, rows: Indices) -> Indices:
-        """Tokens of the longer side of the given pairs, the end symbols included."""
+        """The larger of source and target length of the given examples, end symbols included."""
         return np.maximum(self.source_lengths(rows), self.target_lengths(rows))
 
     def lengths(self, offsets: Indices, rows: Indices) -> Indices:
-        """Tokens of the given rows of the side that has these offsets."""
+        """Lengths of the given examples on the side with these offsets."""
         bounds = self.bounds(offsets, rows)
         return bounds.ends - bounds.starts
 
     def bounds(self, offsets: Indices, rows: Indices) -> Bounds:
-        """Where the given rows of the side that has these offsets begin and end among its ids."""
+        """Start and end offsets of the given examples on the side with these offsets."""
         rows = np.asarray(rows, dtype=np.int64)
         return Bounds(*self.read(offsets, rows, rows + 2).reshape(-1, 2).T)
 
     def read(self, array: NDArray[Any], starts: Indices, ends: Indices) -> NDArray[Any]:
-        """Some spans of one of the arrays, laid end to end; what is mapped stays out of memory."""
+        """Concatenated spans of one of the arrays; a mapped array is read from its file, not through the map."""
         for mapped in self.maps:
             if mapped.array is array:
                 return mapped.read(starts, ends)
-        return spans_of(array, starts, ends)
+        return concatenate_spans(array, starts, ends)
 
     def release(self) -> None:
-        """Give back the memory of what was looked at through the maps; it comes back when it is touched again."""
+        """Release the resident pages of the memory maps; later accesses load them again."""
         for mapped in self.maps:
             mapped.release()
 
 
-def corpus_of_arrays(
+def corpus_from_arrays(
     source_ids: Ids,
     source_offsets: Indices,
     target_ids: Ids,
     target_offsets: Indices,
     *,
     unknown: int | None = None,
-    dropped: Dropped | None = None,
+    dropped: DroppedPairs | None = None,
     pairs: list[Pair] | None = None,
 ) -> Corpus:
-    """One corpus in memory, with its statistics counted here; `unknown` is the id whose occurrences are counted."""
+    """A corpus of in-memory arrays, with its statistics; `unknown` is the id of the unknown symbol."""
     counter = StatisticsCounter()
     counter.add(
         np.diff(source_offsets),
@@ -118,7 +118,7 @@ def corpus_of_arrays(
         target_offsets,
         parts=(len(source_offsets) - 1,),
         statistics=counter.finish(),
-        dropped=dropped or Dropped(),
+        dropped=dropped or DroppedPairs(),
         pairs=pairs,
     )
 
@@ -131,9 +131,9 @@ def build_corpus(
     keep_text: bool = False,
     filtered: bool = True,
 ) -> Corpus:
-    """Tokenise pairs into memory; unless `filtered` is false, drop (and count) those that cannot teach."""
-    dropped = Dropped(max_length=config.max_length, max_ratio=config.max_ratio)
-    sources, targets = GrowingSide(), GrowingSide()
+    """Tokenise pairs into memory; unless `filtered` is false, drop and count empty, long and unequal pairs."""
+    dropped = DroppedPairs(max_length=config.max_length, max_ratio=config.max_ratio)
+    sources, targets = SequenceBuffer(), SequenceBuffer()
     texts: list[Pair] = []
     for chunk in chunked(pairs):
         encoded = encode_pairs(
@@ -144,7 +144,7 @@ def build_corpus(
         dropped.add(encoded.dropped)
         if keep_text:
             texts.extend(chunk[index] for index in np.flatnonzero(encoded.kept))
-    return corpus_of_arrays(
+    return corpus_from_arrays(
         sources.ids(),
         sources.offsets(),
         targets.ids(),
@@ -155,22 +155,22 @@ def build_corpus(
     )
 
 
-class GrowingSide:
-    """One side of a corpus in memory while it grows."""
+class SequenceBuffer:
+    """Collects sequences chunk by chunk into one flat array with offsets."""
 
     def __init__(self) -> None:
         self._ids: list[NDArray[np.int32]] = []
         self._lengths: list[Indices] = []
 
     def append(self, ids: NDArray[np.int32], lengths: Indices) -> None:
-        """Add the ids of some texts, laid end to end."""
+        """Add packed sequences."""
         self._ids.append(ids)
         self._lengths.append(lengths)
 
     def ids(self) -> NDArray[np.int32]:
-        """All ids."""
+        """The concatenated ids of all sequences."""
         return np.concatenate([np.empty(0, np.int32), *self._ids])
 
     def offsets(self) -> Indices:
-        """Where each text begins, and where the last one ends."""
+        """The start offset of each sequence, and the end of the last one."""
         return np.cumsum(np.concatenate([np.zeros(1, np.int64), *self._lengths]))

@@ -1,8 +1,8 @@
-"""A corpus in files: flat arrays that are appended to chunk by chunk, and read through `mapped.py`.
+"""A tokenised corpus on disk: flat arrays, written chunk by chunk and memory-mapped for reading.
 
-source.ids, target.ids            all ids, laid end to end
-source.offsets, target.offsets    where each text begins, and where the last one ends
-store.json                        types and sizes of these, the parts, the statistics, what was dropped
+source.ids, target.ids            the concatenated ids
+source.offsets, target.offsets    the start offset of each sequence, and the end of the last one
+store.json                        dtypes and sizes of the arrays, pairs per corpus, statistics, counts of dropped pairs
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from saccade.data.cache.corpus import Corpus
 from saccade.data.cache.corpus_statistics import CorpusStatistics, StatisticsCounter
-from saccade.data.cache.length_filters import Dropped
+from saccade.data.cache.length_filters import DroppedPairs
 from saccade.data.cache.mapped_array import MappedArray
 from saccade.folder import damaged, read_json, write_json
 
@@ -28,12 +28,12 @@ OFFSETS = np.dtype("<i8")
 
 
 def id_type(vocabulary: int) -> np.dtype[Any]:
-    """The smallest type that we use for the ids of a vocabulary of this size."""
+    """The dtype of the ids of a vocabulary of this size: uint16 if they fit, else int32."""
     return np.dtype("<u2") if vocabulary <= 2**16 else np.dtype("<i4")
 
 
-class StoreWriter:
-    """Writes a corpus into a folder; use it as a context, and `finish` it."""
+class CorpusWriter:
+    """Writes a corpus to a folder; use it as a context manager and call `finish` at the end."""
 
     def __init__(self, folder: Path, *, source_vocabulary: int, target_vocabulary: int) -> None:
         self.folder = folder
@@ -52,15 +52,15 @@ class StoreWriter:
         unknown_source: int = 0,
         unknown_target: int = 0,
     ) -> None:
-        """Add some pairs: the ids of each side laid end to end, and the length of each text."""
+        """Append pairs: the concatenated ids of each side, and the length of each sequence."""
         self._source.append(source_ids, source_lengths)
         self._target.append(target_ids, target_lengths)
         self._statistics.add(
             source_lengths, target_lengths, unknown_source=unknown_source, unknown_target=unknown_target
         )
 
-    def finish(self, parts: tuple[int, ...], dropped: Dropped) -> None:
-        """Close the files and describe them; `parts` are the pairs of each corpus."""
+    def finish(self, parts: tuple[int, ...], dropped: DroppedPairs) -> None:
+        """Close the files and write store.json; `parts` are the numbers of pairs of each corpus."""
         self._files.close()
         types = (self._source.type, OFFSETS, self._target.type, OFFSETS)
         described = {
@@ -76,7 +76,7 @@ class StoreWriter:
         }
         write_json(self.folder / META, meta)
 
-    def __enter__(self) -> StoreWriter:
+    def __enter__(self) -> CorpusWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +87,7 @@ class StoreWriter:
 
 
 class SideWriter:
-    """One side of a store while it grows."""
+    """Writes the ids and offsets of one side."""
 
     def __init__(self, ids: IO[bytes], offsets: IO[bytes], kind: np.dtype[Any]) -> None:
         self.type = kind
@@ -97,26 +97,26 @@ class SideWriter:
         offsets.write(np.zeros(1, OFFSETS).tobytes())
 
     def append(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        """Add the ids of some texts."""
+        """Append packed sequences."""
         self._ids.write(ids.astype(self.type, copy=False).tobytes())
         self._offsets.write((self._total + np.cumsum(lengths)).astype(OFFSETS, copy=False).tobytes())
         self._total += len(ids)
 
 
-def open_store(folder: Path) -> Corpus:
-    """The corpus in a folder, mapped: opening it reads next to nothing."""
+def open_corpus(folder: Path) -> Corpus:
+    """Memory-map the corpus in a folder."""
     meta = read_json(folder / META)
     if meta.get("format") != FORMAT:
-        raise damaged(folder / META, f"has format {meta.get('format')}, this Saccade reads {FORMAT}")
+        raise damaged(folder / META, f"has format {meta.get('format')}, this version reads {FORMAT}")
     maps: dict[str, MappedArray] = {}
     try:
         for name in ARRAYS:
             kind, size = np.dtype(meta["arrays"][name]["type"]), meta["arrays"][name]["bytes"]
             maps[name] = MappedArray(folder / name, kind, size)
-        statistics, dropped = CorpusStatistics(**meta["statistics"]), Dropped(**meta["dropped"])
+        statistics, dropped = CorpusStatistics(**meta["statistics"]), DroppedPairs(**meta["dropped"])
         parts = tuple(meta["parts"])
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(folder / META, f"is not as it was written ({error})") from None
+        raise damaged(folder / META, f"has invalid content ({error})") from None
     corpus = Corpus(
         source_ids=maps["source.ids"].array,
         source_offsets=maps["source.offsets"].array,
@@ -128,8 +128,8 @@ def open_store(folder: Path) -> Corpus:
         maps=tuple(maps.values()),
     )
     if not len(corpus) == len(corpus.target_offsets) - 1 == sum(parts) == statistics.pairs:
-        raise damaged(folder / META, "speaks of another number of pairs than the arrays hold")
+        raise damaged(folder / META, "gives another number of pairs than the arrays have")
     if len(corpus.source_ids) != corpus.source_offsets[-1] or len(corpus.target_ids) != corpus.target_offsets[-1]:
-        raise damaged(folder / META, "speaks of another number of tokens than the arrays hold")
+        raise damaged(folder / META, "gives another number of tokens than the arrays have")
     corpus.release()
     return corpus

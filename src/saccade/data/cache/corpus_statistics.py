@@ -1,4 +1,4 @@
-"""What a tokenised corpus is like, counted while it is made."""
+"""Statistics of a tokenised corpus, counted while it is written."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 LENGTH_QUANTILE = Fraction(999, 1000)
-ALLOWANCE = 10  # tokens that a target may have whatever its source, as the search allows too
+ALLOWANCE = 10  # target tokens allowed for any source length; the length limit of the search adds the same number
 
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """Sizes of a corpus; lengths and tokens count the end symbols."""
+    """Sizes of a tokenised corpus; lengths and token counts include the end symbols."""
 
     pairs: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
-    longer_tokens: int = 0  # the sum over all pairs of the longer side
+    longer_tokens: int = 0  # sum over pairs of max(source length, target length)
     longest_source: int = 0
     longest_target: int = 0
-    growth: float = 0.0  # target less ALLOWANCE, over source: 999 of 1,000 pairs have no larger one
+    growth: float = 0.0  # 99.9 % quantile of (target length - ALLOWANCE) / source length
     unknown_source: int = 0
     unknown_target: int = 0
 
 
 class StatisticsCounter:
-    """Counts chunk by chunk; needs memory for the different pairs of lengths only."""
+    """Accumulates statistics chunk by chunk; memory grows only with the distinct pairs of lengths."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(4, dtype=np.int64)
@@ -45,7 +45,7 @@ class StatisticsCounter:
         unknown_source: int = 0,
         unknown_target: int = 0,
     ) -> None:
-        """Count some pairs by the tokens of their sides, end symbols included."""
+        """Count pairs by their source and target lengths, end symbols included."""
         if not len(source_lengths):
             return
         lengths = np.stack([source_lengths, target_lengths])
@@ -58,7 +58,7 @@ class StatisticsCounter:
             self._lengths[source, target] += count
 
     def finish(self) -> CorpusStatistics:
-        """All that was counted."""
+        """The statistics of all counted pairs."""
         pairs, source_tokens, target_tokens, longer_tokens = self._sums.tolist()
         longest_source, longest_target = self._longest.tolist()
         unknown_source, unknown_target = self._unknown.tolist()

@@ -1,4 +1,4 @@
-"""A chunk of pairs as token ids, filtered: the work of one moment, alone or in a worker process."""
+"""Tokenising and filtering a chunk of pairs, in this process or in a worker process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.data.cache.length_filters import Dropped, PairFilter
+from saccade.data.cache.length_filters import DroppedPairs, PairFilter
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
@@ -17,20 +17,20 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """The pairs that were kept: their ids laid end to end, end symbols included, and what was dropped."""
+    """The kept pairs as packed sequences with end symbols, and the counts of dropped pairs."""
 
     source_ids: NDArray[np.int32]
     source_lengths: NDArray[np.int64]
     target_ids: NDArray[np.int32]
     target_lengths: NDArray[np.int64]
-    kept: NDArray[np.bool_]  # one for each pair given
-    dropped: Dropped
+    kept: NDArray[np.bool_]  # one flag for each input pair
+    dropped: DroppedPairs
 
 
 def encode_pairs(
     pairs: Sequence[Pair], tokenizers: Tokenizers, *, max_length: int, max_ratio: float, filtered: bool = True
 ) -> EncodedPairs:
-    """Tokenise some pairs; unless `filtered` is false, drop (and count) those that cannot teach."""
+    """Tokenise pairs; unless `filtered` is false, drop and count empty, long and unequal pairs."""
     sources = tokenizers.source.encode_batch([pair.source for pair in pairs])
     targets = tokenizers.target.encode_batch([pair.target for pair in pairs])
     pair_filter = PairFilter(max_length=max_length, max_ratio=max_ratio)
@@ -40,18 +40,18 @@ def encode_pairs(
     else:
         pair_filter.dropped.seen += len(pairs)
     chosen = np.flatnonzero(kept).tolist()
-    source_ids, source_lengths = ended(tokenizers.source, [sources[index] for index in chosen])
-    target_ids, target_lengths = ended(tokenizers.target, [targets[index] for index in chosen])
+    source_ids, source_lengths = pack_with_end(tokenizers.source, [sources[index] for index in chosen])
+    target_ids, target_lengths = pack_with_end(tokenizers.target, [targets[index] for index in chosen])
     return EncodedPairs(source_ids, source_lengths, target_ids, target_lengths, kept, pair_filter.dropped)
 
 
-def ended(tokenizer: Tokenizer, sequences: Sequence[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The sequences laid end to end, each with the end symbol, and their lengths with it."""
+def pack_with_end(tokenizer: Tokenizer, sequences: Sequence[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Append the end symbol to each sequence and concatenate them; returns ids and lengths."""
     lengths = lengths_of(sequences) + 1
     ids = chain.from_iterable(chain(sequence, (tokenizer.symbols.end,)) for sequence in sequences)
     return np.fromiter(ids, dtype=np.int32, count=int(lengths.sum())), lengths
 
 
 def lengths_of(sequences: Sequence[list[int]]) -> NDArray[np.int64]:
-    """How many ids each sequence has."""
+    """The length of each sequence."""
     return np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))

@@ -1,4 +1,4 @@
-"""Leaving out pairs that cannot teach: an empty side, too many tokens, sides of too different length."""
+"""Dropping pairs by length: an empty side, too many tokens, or a too large length ratio."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 
 @dataclass
-class Dropped:
-    """How many pairs were left out, and why; each dropped pair counts for its first reason only."""
+class DroppedPairs:
+    """Counts of dropped pairs by reason; each dropped pair counts for its first reason only."""
 
-    max_length: int = 0  # the limits stand here for the report
+    max_length: int = 0  # the limits, for the message
     max_ratio: float = 0.0
     seen: int = 0
     empty: int = 0
     too_long: int = 0
     unequal: int = 0
 
-    def add(self, more: Dropped) -> None:
-        """Count what was dropped elsewhere under the same limits."""
+    def add(self, more: DroppedPairs) -> None:
+        """Add the counts of another chunk."""
         self.seen += more.seen
         self.empty += more.empty
         self.too_long += more.too_long
@@ -28,7 +28,7 @@ class Dropped:
 
     @property
     def total(self) -> int:
-        """All dropped pairs."""
+        """The number of dropped pairs."""
         return self.empty + self.too_long + self.unequal
 
     def __str__(self) -> str:
@@ -44,13 +44,13 @@ class Dropped:
 
 
 class PairFilter:
-    """Decides by token counts which pairs to keep, and remembers how many it dropped."""
+    """Decides by length which pairs to keep, and counts the dropped ones."""
 
     def __init__(self, *, max_length: int, max_ratio: float = 0.0) -> None:
-        self.dropped = Dropped(max_length=max_length, max_ratio=max_ratio)
+        self.dropped = DroppedPairs(max_length=max_length, max_ratio=max_ratio)
 
     def keep(self, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which pairs to keep, given both sides' token counts without the end symbol."""
+        """True for each pair to keep, given source and target lengths without the end symbol."""
         longer = np.maximum(source_lengths, target_lengths)
         shorter = np.minimum(source_lengths, target_lengths)
         empty = shorter == 0

@@ -1,7 +1,7 @@
-"""An array in a file of any size: mapped into memory to look at, read span by span to work with.
+"""A read-only array in a file, memory-mapped and also readable by spans with `pread`.
 
-Batches are read, not touched through the map: a touched byte may bring in the huge page around it, which counts as
-memory of the process and takes longer to map than a short text takes to read.
+Batches are read with `pread`, not through the map: accessing the map may load a whole huge page, which counts as
+resident memory and takes longer than reading a short sequence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Indices = NDArray[np.int64]
 
 
 class MappedArray:
-    """The array in a file that nobody changes any more."""
+    """An array in an immutable file."""
 
     def __init__(self, path: Path, kind: np.dtype[Any], size: int) -> None:
         """Map a file that must have `size` bytes."""
@@ -31,29 +31,29 @@ class MappedArray:
             found = os.fstat(self._file).st_size
             if found != size:
                 raise damaged(path, f"has {found:,} bytes instead of {size:,}")
-            # Nothing cannot be mapped.
+            # mmap does not accept an empty file.
             self._map = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) if size else None
         except OSError as error:
             raise damaged(path, f"cannot be read: {error.strerror or error}") from None
         self.array: NDArray[Any] = np.frombuffer(self._map or b"", dtype=kind)
 
     def read(self, starts: Indices, ends: Indices) -> NDArray[Any]:
-        """The elements of some spans, laid end to end."""
+        """The concatenated elements of the spans [starts[i], ends[i])."""
         if not hasattr(os, "pread"):  # Windows
-            return spans_of(self.array, starts, ends)
+            return concatenate_spans(self.array, starts, ends)
         width = self.array.itemsize
         spans = zip((width * starts).tolist(), (width * (ends - starts)).tolist(), strict=True)
         data = b"".join([os.pread(self._file, length, start) for start, length in spans])
         return np.frombuffer(data, dtype=self.array.dtype)
 
     def release(self) -> None:
-        """Tell the kernel that no mapped page is needed now; one that is touched later comes back by itself."""
+        """Release the resident pages of the map; later accesses load them again."""
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self._map.madvise(mmap.MADV_DONTNEED)
 
 
-def spans_of(array: NDArray[Any], starts: Indices, ends: Indices) -> NDArray[Any]:
-    """The elements of some spans of an array in memory, laid end to end."""
+def concatenate_spans(array: NDArray[Any], starts: Indices, ends: Indices) -> NDArray[Any]:
+    """The concatenated elements of the spans [starts[i], ends[i]) of an array in memory."""
     lengths = ends - starts
     before = np.cumsum(lengths) - lengths
     return array[np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))]

@@ -1,16 +1,16 @@
-"""The token cache: what a run's data became, kept in a folder until the data or the settings change.
+"""The token cache: tokenised data on disk, reused until the input files or the settings change.
 
-An entry is named by a hash of the input paths and of every setting that shapes tokens:
+The name of an entry is a hash of the input paths and of every setting that affects tokens:
 
-    entry.json      the settings, the inputs with the SHA-256 of their content, and a digest of both
+    entry.json      the settings, the SHA-256 of the input files, and a digest of both
     tokenizer.json, or tokenizer.source.json and tokenizer.target.json
-    source.ids …    the training data (`store.py`)
+    source.ids …    the training data (`corpus_files.py`)
     valid.jsonl     the validation texts
-    report.json     what is remarkable about the texts
-    manifest.json   SHA-256 of all these
-    times.json      sizes and times of the inputs: while they agree, nobody reads the inputs again
+    report.json     the data report
+    manifest.json   SHA-256 of all these files
+    times.json      sizes and modification times of the inputs: while they are equal, the inputs are not hashed again
 
-An entry is written beside its place and renamed into it. A lock lets one process build it and the others wait.
+An entry is written to a temporary folder and renamed (atomic). With a file lock, one process builds and others wait.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from typing import Any
 import tokenizers as tokenizers_library
 
 from saccade.data.audit.report import DataReport
-from saccade.data.cache.building import REPORT, VALID, Report, build_tokens, read_saved_pairs
+from saccade.data.cache.cache_builder import REPORT, VALID, ProgressCallback, build_tokens, read_saved_pairs
 from saccade.data.cache.corpus import Corpus
-from saccade.data.cache.corpus_files import ARRAYS, open_store
+from saccade.data.cache.corpus_files import ARRAYS, open_corpus
 from saccade.data.config import DataConfig
-from saccade.data.reading.input_files import Inputs
+from saccade.data.reading.input_files import InputFiles
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers, tokenizers_digest
 from saccade.errors import SaccadeError
 from saccade.file_lock import lock_file
 from saccade.folder import (
     MANIFEST,
+    atomic_folder,
     damaged,
     describe_file,
-    partial,
-    previous,
+    partial_path,
+    previous_path,
     read_json,
     recover,
     replace_file,
-    whole_folder,
     write_json,
 )
 
-FORMAT = 1  # raise it whenever the same texts and settings would become other tokens
+FORMAT = 1  # increase it whenever equal texts and settings would give different tokens
 ENTRY = "entry.json"
 TIMES = "times.json"
 LOCK = ".lock"
-LARGEST_HASHED = 2**28  # bytes of arrays that are hashed at every start; of larger ones only the sizes are compared
+LARGEST_HASHED = 2**28  # bytes: larger arrays are checked by size only, smaller ones are hashed at every start
 HASHING_THREADS = 4
-SETTLED = 2 * 10**9  # nanoseconds after which a second change of a file shows in its time on every file system
+TIME_RESOLUTION = 2 * 10**9  # nanoseconds: the coarsest modification times of any file system
 
-# The settings that shape tokens, with their defaults resolved.
-SHAPING = (
+# The settings that affect tokens, with their defaults resolved.
+TOKEN_SETTINGS = (
     "hold_out",
     "source_column",
     "target_column",
@@ -81,15 +81,15 @@ SHAPING = (
 
 @dataclass(frozen=True)
 class CachedData:
-    """The data of a run as an entry of the cache holds it."""
+    """The data of a run, read from an entry of the cache."""
 
     path: Path
     tokenizers: Tokenizers
     train: Corpus
     valid: list[Pair]
     report: DataReport
-    digest: str  # of the content of the inputs and of the settings
-    seconds: float | None = None  # how long it took to build; None if it was there
+    digest: str  # of the content of the input files and of the settings
+    seconds: float | None = None  # build time; None if the entry existed
 
 
 def open_cache(
@@ -97,22 +97,22 @@ def open_cache(
     *,
     tokenizers: Tokenizers | None = None,
     say: Callable[[str], None],
-    progress: Report,
+    progress: ProgressCallback,
     locked: Callable[[], None] = lambda: None,
 ) -> CachedData:
-    """The data of a run: found in the cache if nothing has changed, else built there.
+    """The data of a run, read from the cache if nothing has changed, else built there.
 
-    If `tokenizers` are given, the data is encoded with these and no others. `locked` is called as soon as no other
-    process can begin to build the same entry.
+    Given `tokenizers` are used instead of training new ones. `locked` is called once this process holds the lock of the
+    entry.
     """
-    inputs = Inputs(config)
+    inputs = InputFiles(config)
     root = cache_folder(config)
     own = None if tokenizers is None else tokenizers_digest(tokenizers)
-    for candidate in dict.fromkeys((None, own)):  # given tokenizers are mostly those that were learnt from this data
+    for candidate in dict.fromkeys((None, own)):  # given tokenizers were usually trained on this data: try None first
         path = root / entry_name(config, inputs, candidate)
         with entry_lock(path, say):
             locked()
-            locked = nothing
+            locked = do_nothing
             found = usable(path, inputs, say)
             if found is not None and (own is None or own == tokenizers_digest(found.tokenizers)):
                 return found
@@ -121,12 +121,12 @@ def open_cache(
     raise AssertionError("the last candidate is always built")
 
 
-def nothing() -> None:
-    """Done already."""
+def do_nothing() -> None:
+    """Replaces `locked` after its first call."""
 
 
 def cache_folder(config: DataConfig) -> Path:
-    """Where the entries are."""
+    """The folder of the token cache."""
     named = config.cache or os.environ.get("SACCADE_CACHE")
     if named:
         return Path(named).expanduser().absolute()
@@ -134,48 +134,48 @@ def cache_folder(config: DataConfig) -> Path:
     return (Path(home) if home else Path("~/.cache").expanduser()) / "saccade"
 
 
-def shaping(config: DataConfig) -> dict[str, Any]:
-    """Every setting that shapes tokens."""
-    return {name: getattr(config, name) for name in SHAPING}
+def token_settings(config: DataConfig) -> dict[str, Any]:
+    """Every setting that affects tokens."""
+    return {name: getattr(config, name) for name in TOKEN_SETTINGS}
 
 
-def entry_name(config: DataConfig, inputs: Inputs, tokenizers: str | None) -> str:
-    """The name of the entry for these paths and settings, and for these tokenizers if they are given."""
+def entry_name(config: DataConfig, inputs: InputFiles, tokenizers: str | None) -> str:
+    """The name of the entry for these paths and settings, and for the digest of given tokenizers."""
     key = {
         "format": FORMAT,
         "libraries": [tokenizers_library.__version__, unicodedata.unidata_version],
-        "settings": shaping(config),
+        "settings": token_settings(config),
         "inputs": inputs.paths(),
         "tokenizers": tokenizers,
     }
     return "tokens-" + hash_of(key)[:32]
 
 
-def content_digest(config: DataConfig, inputs: Inputs) -> str:
-    """A hash of all that decides the tokens: the content of the inputs, wherever they lie, and the settings."""
-    return hash_of({"settings": shaping(config), "inputs": inputs.digests()})
+def content_digest(config: DataConfig, inputs: InputFiles) -> str:
+    """A hash of the content of the input files and of the settings; independent of the paths."""
+    return hash_of({"settings": token_settings(config), "inputs": inputs.digests()})
 
 
 def hash_of(values: Any) -> str:
-    """The SHA-256 of plain data."""
+    """The SHA-256 of a value as JSON."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode("ascii")).hexdigest()
 
 
 def build_entry(
-    path: Path, config: DataConfig, inputs: Inputs, tokenizers: Tokenizers | None, progress: Report
+    path: Path, config: DataConfig, inputs: InputFiles, tokenizers: Tokenizers | None, progress: ProgressCallback
 ) -> CachedData:
-    """Build an entry, put it into its place, and open it."""
+    """Build an entry atomically and open it."""
     began = time.perf_counter()
     clear_leftovers(path.parent)
     try:
-        with whole_folder(path) as folder:
+        with atomic_folder(path) as folder:
             digest = content_digest(config, inputs)
             build_tokens(folder, config, tokenizers, progress)
             inputs.check_unchanged()
             entry = {
                 "format": FORMAT,
                 "digest": digest,
-                "settings": shaping(config),
+                "settings": token_settings(config),
                 "inputs": [
                     {"path": file.path, "bytes": file.state.size, "sha256": file.digest} for file in inputs.all()
                 ],
@@ -189,8 +189,8 @@ def build_entry(
     return open_entry(path, seconds=time.perf_counter() - began)
 
 
-def usable(path: Path, inputs: Inputs, say: Callable[[str], None]) -> CachedData | None:
-    """The entry at a place if it is whole and its inputs are what they were; else nothing, and a word why."""
+def usable(path: Path, inputs: InputFiles, say: Callable[[str], None]) -> CachedData | None:
+    """Open an entry if it is intact and its inputs are unchanged; else say why not and return None."""
     recover_quietly(path)
     if not path.exists():
         return None
@@ -203,13 +203,13 @@ def usable(path: Path, inputs: Inputs, say: Callable[[str], None]) -> CachedData
         return open_entry(path)
     except SaccadeError as error:
         say(f"token cache: {error.where} {error.what}: tokenising again")
-    except (OSError, KeyError, TypeError, ValueError) as error:  # whole, but not as this version writes it
+    except (OSError, KeyError, TypeError, ValueError) as error:  # intact, but not in the format of this version
         say(f"token cache: {path} cannot be used ({error}): tokenising again")
     return None
 
 
-def changed_input(path: Path, inputs: Inputs) -> str | None:
-    """The first input whose content is not what the entry was made from, if there is one."""
+def changed_input(path: Path, inputs: InputFiles) -> str | None:
+    """The path of the first input file whose content differs from that of the entry; None if all are equal."""
     if read_times(path) == inputs.states():
         return None
     known = read_json(path / ENTRY)["inputs"]
@@ -221,24 +221,24 @@ def changed_input(path: Path, inputs: Inputs) -> str | None:
 
 
 def read_times(path: Path) -> Any:
-    """The sizes and times of the inputs when they were last read; a damaged or missing file says nothing."""
+    """Sizes and modification times of the inputs when they were last hashed; None if unknown."""
     try:
         return json.loads((path / TIMES).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def note_times(path: Path, inputs: Inputs) -> None:
-    """Remember sizes and times of the inputs, so that the next run need not read them."""
+def note_times(path: Path, inputs: InputFiles) -> None:
+    """Store sizes and modification times of the inputs, so that the next run need not hash them."""
     newest = max(file.state.changed for file in inputs.all())
-    if time.time_ns() - newest < SETTLED:
-        return  # somebody may change a file once more without its time telling
-    with contextlib.suppress(OSError):  # a cache that cannot be written can still be read
+    if time.time_ns() - newest < TIME_RESOLUTION:
+        return  # a further change might not show in the modification time
+    with contextlib.suppress(OSError):  # a read-only cache is usable
         replace_file(path / TIMES, json.dumps(inputs.states()) + "\n")
 
 
 def verify_entry(path: Path) -> None:
-    """Refuse an entry with a file that is not what was written; very large arrays are judged by their size."""
+    """Check all files of an entry against its manifest; of very large arrays only the sizes."""
     manifest = read_json(path / MANIFEST)["files"]
     large = sum(manifest[name]["bytes"] for name in ARRAYS) > LARGEST_HASHED
     for name, expected in manifest.items():
@@ -246,20 +246,20 @@ def verify_entry(path: Path) -> None:
         if not file.is_file():
             raise damaged(file, "is missing")
         if file.stat().st_size != expected["bytes"]:
-            raise damaged(file, "does not have the size it had")
+            raise damaged(file, "has another size than in the manifest")
     hashed = [path / Path(name).name for name in manifest if not (large and name in ARRAYS)]
-    with ThreadPoolExecutor(HASHING_THREADS) as pool:  # a thread that hashes lets the others run
+    with ThreadPoolExecutor(HASHING_THREADS) as pool:  # hashing releases the GIL
         for file, found in zip(hashed, pool.map(describe_file, hashed), strict=True):
             if found != manifest[file.name]:
-                raise damaged(file, "is not what was written")
+                raise damaged(file, "has another SHA-256 than in the manifest")
 
 
 def open_entry(path: Path, seconds: float | None = None) -> CachedData:
-    """Read an entry; its arrays are mapped."""
+    """Open an entry; its arrays are memory-mapped."""
     return CachedData(
         path=path,
         tokenizers=load_tokenizers(path),
-        train=open_store(path),
+        train=open_corpus(path),
         valid=read_saved_pairs(path / VALID),
         report=DataReport.from_json(read_json(path / REPORT)),
         digest=str(read_json(path / ENTRY)["digest"]),
@@ -269,7 +269,7 @@ def open_entry(path: Path, seconds: float | None = None) -> CachedData:
 
 @contextlib.contextmanager
 def entry_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Keep other processes from building the same entry; where nothing can be written, nothing can be built either."""
+    """Hold the lock of an entry; a read-only cache needs no lock, because no process can build there."""
     with contextlib.ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -279,29 +279,29 @@ def entry_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
                 raise unwritable(path.parent, error) from None
         else:
             if not lock_file(file.fileno(), wait=False):
-                say(f"token cache: waiting for another process that prepares {path}")
+                say(f"token cache: waiting for another process that builds {path}")
                 lock_file(file.fileno(), wait=True)
         yield
 
 
 def recover_quietly(path: Path) -> None:
-    """Put right what a killed writer of this entry left; in a cache that cannot be written there is nothing to do."""
+    """Finish or remove what a killed writer of this entry left; does nothing in a read-only cache."""
     with contextlib.suppress(OSError):
         recover(path)
 
 
 def clear_leftovers(root: Path) -> None:
-    """Remove what killed builders of any entry left behind, unless somebody is building it now."""
+    """Remove the leftovers of killed builders, except of entries that are locked."""
     for leftover in [*root.glob(".tokens-*.partial"), *root.glob(".tokens-*.previous")]:
         path = root / leftover.name[1:].rpartition(".")[0]
-        assert leftover in (partial(path), previous(path))
+        assert leftover in (partial_path(path), previous_path(path))
         with contextlib.suppress(OSError), path.with_name(path.name + LOCK).open("a") as file:
             if lock_file(file.fileno(), wait=False):
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
 def unwritable(root: Path, error: OSError) -> SaccadeError:
-    """What to tell when the cache has no room or no permission."""
+    """The error for a cache that cannot be written (disk full, no permission)."""
     return SaccadeError(
         f"the token cache cannot be written: {error.strerror or error}",
         where=str(root),

@@ -1,1 +1,1 @@
-"""Word translations learnt from pairs."""
+"""Bilingual lexicons: learning them from parallel text, and their file format."""

@@ -1,4 +1,4 @@
-"""Which words translate which: IBM Model 1, learnt from parallel text by expectation maximisation.
+"""Word translation probabilities: IBM Model 1, trained on parallel text by expectation maximisation.
 
 Brown et al. 1993, "The Mathematics of Statistical Machine Translation", section 4.1. The probability of a target t of m
 words given a source s of l words, with the empty word as s_0, is (equation 16, without the constant of the length)
@@ -8,9 +8,9 @@ words given a source s of l words, with the empty word as s_0, is (equation 16, 
 and an iteration sets p(t | s) to the share of t in the expected number of words that s was translated by (equations 14
 and 17). The likelihood never falls.
 
-Departures: only words that stand in one pair somewhere have a probability, and of these links at most MOST_LINKS, the
-most frequent ones, so that memory is bounded. The links are fixed before the first iteration, so the likelihood still
-never falls. The empty word keeps all its links: every target word has one at least.
+Departures: only word pairs (links) that co-occur have a probability, and of these only the MOST_LINKS most frequent, so
+that memory is bounded. The links are fixed before the first iteration, so the likelihood still never falls. The empty
+word keeps all its links: every target word has at least one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 from saccade.data.config import Normalization
 from saccade.data.reading.normalization import normalize
 from saccade.data.reading.pair_files import Pair
-from saccade.data.tokenizers.tokenizer import repeatable
+from saccade.data.tokenizers.tokenizer import require_reiterable
 from saccade.errors import SaccadeError
 
-MOST_WORDS = 1_000_000  # of a side
-MOST_LINKS = 8_000_000  # pairs of words that have a probability; 24 bytes each
-MOST_PENDING = 2_000_000  # links that are counted before they join the others
-LINKS_AT_ONCE = 500_000  # of some sentences together
-LONGEST = 256  # words; longer pairs are left out: their links are many and say little
+MOST_WORDS = 1_000_000  # per side
+MOST_LINKS = 8_000_000  # word pairs that have a probability; 24 bytes each
+MOST_PENDING = 2_000_000  # counted links that are buffered before they are merged
+LINKS_AT_ONCE = 500_000  # links per batch
+LONGEST = 256  # words; longer pairs are skipped: they have many links with little information
 EMPTY = 0  # the id of the empty source word
 
 Integers = NDArray[np.int64]
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 
 class Batch(NamedTuple):
-    """Some pairs as word ids, laid end to end; each source begins with the empty word."""
+    """Pairs as packed sequences of word ids; each source begins with the empty word."""
 
     source: Integers
     source_lengths: Integers
@@ -49,15 +49,15 @@ class Batch(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Every source word of a pair with every target word of it."""
+    """All combinations of a source word and a target word of one pair."""
 
-    key: Integers  # (N,) which words, as one number
-    token: Integers  # (N,) which target word of the batch, 0 … M-1, rising
-    choices: Integers  # (M,) how many links each target word has: l + 1
+    key: Integers  # (N,) source id * number of target words + target id
+    token: Integers  # (N,) the target position in the batch, 0 … M-1, ascending
+    choices: Integers  # (M,) the number of links of each target position: l + 1
 
 
 class WordPair(NamedTuple):
-    """A target word that a source word may become."""
+    """A source word and a translation of it."""
 
     source: str
     target: str
@@ -65,20 +65,20 @@ class WordPair(NamedTuple):
 
 
 class TranslationTable(NamedTuple):
-    """The probabilities of all links."""
+    """The translation probabilities of all links."""
 
-    source_words: list[str]  # by id; the first one is the empty word
+    source_words: list[str]  # by id; id 0 is the empty word
     target_words: list[str]
-    keys: Integers  # (K,) source id times the number of target words, plus target id; rising
+    keys: Integers  # (K,) source id * number of target words + target id, ascending
     probabilities: Floats  # (K,)
     log_likelihoods: list[float]  # of the data, before each iteration
 
     def best(self, count: int, min_probability: float) -> list[WordPair]:
-        """For each source word its most probable target words, by source word and then best first."""
+        """The `count` most probable target words of each source word, sorted by source word, best first."""
         source, target = np.divmod(self.keys, len(self.target_words))
         likely = np.flatnonzero((source != EMPTY) & (self.probabilities >= min_probability) & (self.probabilities > 0))
         order = likely[np.lexsort((target[likely], -self.probabilities[likely], source[likely]))]
-        first = np.searchsorted(source[order], source[order])  # where the source word of each begins
+        first = np.searchsorted(source[order], source[order])  # start of the group with the same source word
         chosen = order[np.arange(len(order)) - first < count]
         found = [
             WordPair(self.source_words[s], self.target_words[t], p)
@@ -90,7 +90,7 @@ class TranslationTable(NamedTuple):
 
 
 def words_of(text: str, normalization: Normalization | None) -> list[str]:
-    """The words of a text, as the word tokenizer splits it; without a normalization, what stands between spaces."""
+    """The words of a text, as the word tokenizer splits it; with normalization None, split at single spaces."""
     return text.split(" ") if normalization is None else normalize(text, normalization).split()
 
 
@@ -101,12 +101,12 @@ def learn_translations(
     normalization: Normalization | None = "nfc",
     progress: Callable[[int, float], None] = lambda iteration, log_likelihood: None,
 ) -> TranslationTable:
-    """Learn p(target word | source word); the same pairs give the same table.
+    """Learn p(target word | source word) deterministically.
 
-    The pairs are gone through several times and never held: give a list, or something that reads them anew. `progress`
-    is told the number of each iteration, from 1, and the log-likelihood before it, as a mean over target words.
+    `pairs` is iterated several times and never held in memory: pass a list or a re-iterable. `progress` is called with
+    the number of each iteration, from 1, and the mean log-likelihood per target word before it.
     """
-    pairs = repeatable(pairs)
+    pairs = require_reiterable(pairs)
     source_words, target_words = count_words(pairs, normalization)
     sentences = Sentences(pairs, ["", *source_words], target_words, normalization)
     keys = count_links(sentences)
@@ -140,24 +140,24 @@ def count_words(pairs: Iterable[Pair], normalization: Normalization | None) -> t
                     count.update(kept)
     if not counts[0]:
         raise SaccadeError(
-            "there are no pairs to learn translations from",
+            "there are no pairs to learn a lexicon from",
             do=f"give pairs with 1 to {LONGEST} words on each side",
         )
     return most_frequent(counts[0]), most_frequent(counts[1])
 
 
 def fits(source: list[str], target: list[str]) -> bool:
-    """Whether a pair can teach, at a cost that is worth it."""
+    """Whether both sides have 1 to LONGEST words."""
     return 0 < len(source) <= LONGEST and 0 < len(target) <= LONGEST
 
 
 def most_frequent(counts: Counter[str]) -> list[str]:
-    """At most MOST_WORDS words, most frequent first, those of one frequency in the order of their letters."""
+    """At most MOST_WORDS words, most frequent first, equally frequent ones in alphabetical order."""
     return sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS]
 
 
 class Sentences:
-    """Pairs as batches of word ids, as often as they are asked for; words without an id are left out."""
+    """A re-iterable over batches of word ids; words without an id are left out."""
 
     def __init__(
         self,
@@ -167,8 +167,8 @@ class Sentences:
         normalization: Normalization | None,
     ) -> None:
         self.pairs = pairs
-        self.source_ids = {word: place for place, word in enumerate(source_words)}
-        self.target_ids = {word: place for place, word in enumerate(target_words)}
+        self.source_ids = {word: index for index, word in enumerate(source_words)}
+        self.target_ids = {word: index for index, word in enumerate(target_words)}
         self.normalization = normalization
 
     def __iter__(self) -> Iterator[Batch]:
@@ -190,7 +190,7 @@ class Sentences:
 
 
 def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
-    """Lists of ids, laid end to end."""
+    """Pack lists of ids into a batch."""
     return Batch(
         source=np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sources]),
         source_lengths=np.array([len(ids) for ids in sources], dtype=np.int64),
@@ -200,7 +200,7 @@ def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
 
 
 def links_of(batch: Batch, target_words: int) -> Links:
-    """All links of a batch, those of one target word together."""
+    """All links of a batch, grouped by target position."""
     choices = np.repeat(batch.source_lengths, batch.target_lengths)  # (M,)
     start = np.repeat(np.cumsum(batch.source_lengths) - batch.source_lengths, batch.target_lengths)  # (M,)
     token = np.repeat(np.arange(len(choices)), choices)  # (N,)
@@ -210,32 +210,32 @@ def links_of(batch: Batch, target_words: int) -> Links:
 
 
 def count_links(sentences: Sentences) -> Integers:
-    """The keys that get a probability, rising: the most frequent ones, and all of the empty word."""
+    """The keys that get a probability, ascending: the most frequent links, and all links of the empty word."""
     target_words = len(sentences.target_ids)
     keys, counts = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     pending: list[tuple[Integers, Integers]] = []
     waiting = 0
     for batch in sentences:
         key = links_of(batch, target_words).key
-        pending.append(np.unique(key[key >= target_words], return_counts=True))  # those below are of the empty word
+        pending.append(np.unique(key[key >= target_words], return_counts=True))  # smaller keys belong to the empty word
         waiting += len(pending[-1][0])
         if waiting >= max(MOST_PENDING, len(keys)):
-            keys, counts = most_frequent_links(*added([(keys, counts), *pending]), 2 * MOST_LINKS)
+            keys, counts = most_frequent_links(*merge_counts([(keys, counts), *pending]), 2 * MOST_LINKS)
             pending, waiting = [], 0
-    keys, _ = most_frequent_links(*added([(keys, counts), *pending]), MOST_LINKS)
+    keys, _ = most_frequent_links(*merge_counts([(keys, counts), *pending]), MOST_LINKS)
     return np.concatenate([np.arange(target_words, dtype=np.int64), keys])
 
 
-def added(parts: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
-    """Keys with counts, each key once, rising."""
-    keys, place = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
+def merge_counts(parts: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
+    """Sum the counts of equal keys; the keys are unique and ascending."""
+    keys, inverse = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
     counts = np.zeros(len(keys), dtype=np.int64)
-    np.add.at(counts, place, np.concatenate([part[1] for part in parts]))
+    np.add.at(counts, inverse, np.concatenate([part[1] for part in parts]))
     return keys, counts
 
 
 def most_frequent_links(keys: Integers, counts: Integers, most: int) -> tuple[Integers, Integers]:
-    """At most so many keys, still rising; of those of one frequency the ones of more frequent source words."""
+    """The `most` most frequent keys, ascending; among equal counts those of more frequent source words."""
     if len(keys) <= most:
         return keys, counts
     kept = np.sort(np.argsort(-counts, kind="stable")[:most])
@@ -243,15 +243,15 @@ def most_frequent_links(keys: Integers, counts: Integers, most: int) -> tuple[In
 
 
 def expect(links: Links, keys: Integers, probabilities: Floats, expected: Floats) -> float:
-    """Add the expected counts of the links (Brown et al. 1993, equation 17) and return the log-likelihood."""
-    place = np.minimum(np.searchsorted(keys, links.key), len(keys) - 1)  # (N,)
-    probability = np.where(keys[place] == links.key, probabilities[place], 0.0)  # a link that was left out has none
+    """Add the expected counts of the links to `expected` (Brown et al. 1993, eq. 17); return the log-likelihood."""
+    index = np.minimum(np.searchsorted(keys, links.key), len(keys) - 1)  # (N,)
+    probability = np.where(keys[index] == links.key, probabilities[index], 0.0)  # pruned links have probability 0
     total = np.bincount(links.token, probability, minlength=len(links.choices))  # (M,)
-    np.add.at(expected, place, probability / total[links.token])
+    np.add.at(expected, index, probability / total[links.token])
     return float(np.log(total / links.choices).sum())
 
 
 def normalised(counts: Floats, source: Integers) -> Floats:
-    """Counts as probabilities that sum to 1 for each source word; `source` rises."""
+    """Normalise counts to probabilities that sum to 1 for each source word; `source` is ascending."""
     totals = np.bincount(source, counts)
     return np.divide(counts, totals[source], out=np.zeros_like(counts), where=totals[source] > 0)

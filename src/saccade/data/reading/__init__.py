@@ -1,1 +1,1 @@
-"""Reading files: lines, pairs, formats, normalization."""
+"""Reading input files: text lines, sentence pairs, formats, normalization."""

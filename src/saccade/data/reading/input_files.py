@@ -1,4 +1,4 @@
-"""The input files of a run: which they are, whether they are still what they were, and a hash of what is in them."""
+"""Input files of a run: paths, SHA-256 digests, and detection of changes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from saccade.folder import describe_file
 
 
 class FileState(NamedTuple):
-    """What the system says about a file without reading it."""
+    """Size and modification time of a file."""
 
     size: int
     changed: int  # nanoseconds
 
 
 class InputFile:
-    """One input file, as it was when a run first looked at it."""
+    """An input file, with its size and modification time at the start of the run."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -31,7 +31,7 @@ class InputFile:
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of the file as it lies on disk."""
+        """The SHA-256 of the file on disk."""
         try:
             described = describe_file(Path(self.path))
         except OSError as error:
@@ -40,15 +40,15 @@ class InputFile:
         return str(described["sha256"])
 
     def check_unchanged(self) -> None:
-        """Refuse a file that somebody has written to since the run looked at it first."""
+        """Raise an error if the file was modified since the start of the run."""
         if file_state(self.path) != self.state:
             raise SaccadeError(
-                "changed while it was being read", where=self.path, do="try again when nothing writes to it any more"
+                "changed while it was being read", where=self.path, do="try again when no process writes to it"
             )
 
 
-class Inputs:
-    """All input files of a run, by their use."""
+class InputFiles:
+    """All input files of a run, by their role: source, target, valid_source, valid_target."""
 
     def __init__(self, config: DataConfig) -> None:
         paths: Mapping[str, tuple[str, ...]] = {
@@ -57,32 +57,32 @@ class Inputs:
             "valid_source": (config.valid_source,) if config.valid_source else (),
             "valid_target": (config.valid_target,) if config.valid_target else (),
         }
-        self.files = {use: [InputFile(path) for path in some] for use, some in paths.items()}
+        self.files = {role: [InputFile(path) for path in some] for role, some in paths.items()}
 
     def all(self) -> list[InputFile]:
-        """Every file, in a fixed order."""
+        """All files, in a fixed order."""
         return [file for some in self.files.values() for file in some]
 
     def paths(self) -> dict[str, list[str]]:
-        """Where the files are."""
-        return {use: [file.path for file in some] for use, some in self.files.items()}
+        """The absolute paths of the files."""
+        return {role: [file.path for file in some] for role, some in self.files.items()}
 
     def digests(self) -> dict[str, list[str]]:
-        """What is in the files; reads them all."""
-        return {use: [file.digest for file in some] for use, some in self.files.items()}
+        """The SHA-256 of each file; reads all files."""
+        return {role: [file.digest for file in some] for role, some in self.files.items()}
 
     def states(self) -> list[list[int]]:
-        """Sizes and times of all files."""
+        """Sizes and modification times of all files."""
         return [list(file.state) for file in self.all()]
 
     def check_unchanged(self) -> None:
-        """Refuse files that somebody has written to since the run looked at them first."""
+        """Raise an error if a file was modified since the start of the run."""
         for file in self.all():
             file.check_unchanged()
 
 
 def file_state(path: str | Path) -> FileState:
-    """Size and time of a regular file; data is read several times, so a pipe will not do."""
+    """Size and modification time of a regular file; a pipe is an error, because data is read several times."""
     try:
         found: Any = os.stat(path)
     except OSError as error:
@@ -91,8 +91,8 @@ def file_state(path: str | Path) -> FileState:
         raise unreadable(path, IsADirectoryError())
     if not stat.S_ISREG(found.st_mode):
         raise SaccadeError(
-            "is no regular file, and data is read several times",
+            "is not a regular file, and data is read several times",
             where=str(path),
-            do="write it to a file first; .gz files are read as they are",
+            do="write it to a file first; .gz files can be read directly",
         )
     return FileState(found.st_size, found.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""Normalising text, the same way before training, translation and evaluation."""
+"""Text normalization, identical in training, translation and evaluation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import unicodedata
 
 from saccade.data.config import Normalization
 
-# Tab, line feed and their kin are whitespace, so they are not in this list. A byte order mark inside a text is left
-# over from joined files. Noncharacters (U+FDD0 …) are reserved for a program's own use; the tokenizer makes use of two.
+# Control characters that are whitespace (tab, line feed …) are not in this list. A byte order mark inside a text comes
+# from concatenated files. Noncharacters (U+FDD0 …) are reserved for internal use; the tokenizer uses two of them.
 REMOVED = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff\ud800-\udfff\ufdd0-\ufdef"
     + "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
@@ -17,11 +17,11 @@ REMOVED = re.compile(
 
 
 def normalize(text: str, form: Normalization) -> str:
-    """Normalise Unicode, remove control characters, make every run of whitespace one space, and strip the ends.
+    """Normalise Unicode, remove control characters, collapse whitespace to single spaces, and strip the ends.
 
-    No-break and other Unicode spaces are whitespace too: nobody can see the difference, or types it reliably.
+    No-break and other Unicode spaces count as whitespace: they look alike and are not typed reliably.
     """
-    if not text.isprintable():  # most texts are, and skip the search
+    if not text.isprintable():  # most texts are printable: skip the regex
         text = REMOVED.sub("", text)
     if form == "nfc":
         text = unicodedata.normalize("NFC", text)

@@ -1,6 +1,7 @@
-"""Reading files: lines of text, and pairs from two text files, TSV, JSONL or Parquet.
+"""Reading text lines, and sentence pairs from two aligned text files, TSV, JSONL or Parquet.
 
-Reading stops at the first fault, or tells each fault to whoever asked for that, leaves the example out and goes on.
+By default the first invalid example raises a FileError. With an `on_error` handler, each error is passed to the
+handler, the example is skipped, and reading continues.
 """
 
 from __future__ import annotations
@@ -13,43 +14,43 @@ from typing import Any, NamedTuple
 
 from saccade.data.reading.text_lines import (
     LONGEST_LINE,
+    ErrorHandler,
     FileError,
     FileLines,
-    Report,
     not_utf8,
     open_bytes,
-    refuse,
+    raise_error,
     unreadable,
 )
 from saccade.errors import did_you_mean
-from saccade.untrusted_files import each_key_once
+from saccade.untrusted_files import reject_duplicate_keys
 
 __all__ = ["FileError", "Pair", "open_bytes", "read_lines", "read_pairs", "unreadable"]
 
 SOURCE_COLUMN = "source"
 TARGET_COLUMN = "target"
-PARQUET_ROWS = 32  # rows in memory at a time: a small file may hold one long text thousands of times
-PARQUET_BYTES = 2**20  # of rows that are turned into texts at once
+PARQUET_ROWS = 32  # rows read at a time: dictionary encoding lets a small file repeat a long text thousands of times
+PARQUET_BYTES = 2**20  # a record batch up to this size is converted at once
 
 
 class Pair(NamedTuple):
-    """One example: a text and what it should become."""
+    """A source text and its target text."""
 
     source: str
     target: str
 
 
 class Columns(NamedTuple):
-    """Where source and target stand in a TSV line, from 0, and whether the first line names the columns."""
+    """Indices of the source and target columns of a TSV file, and whether the first line is a header."""
 
     source: int
     target: int
     header: bool
 
 
-def read_lines(path: str | Path, *, faults: Report | None = None) -> Iterator[str]:
+def read_lines(path: str | Path, *, on_error: ErrorHandler | None = None) -> Iterator[str]:
     """The lines of a UTF-8 file, plain or .gz; only a line feed ends a line, as in `wc -l` and `paste`."""
-    return (line for line in FileLines(path, faults or refuse) if line is not None)
+    return (line for line in FileLines(path, on_error or raise_error) if line is not None)
 
 
 def read_pairs(
@@ -58,22 +59,22 @@ def read_pairs(
     *,
     source_column: str = SOURCE_COLUMN,
     target_column: str = TARGET_COLUMN,
-    faults: Report | None = None,
+    on_error: ErrorHandler | None = None,
 ) -> Iterator[Pair]:
     """The pairs of two line-aligned text files, or of one TSV, JSONL or Parquet file."""
-    report = faults or refuse
+    on_error = on_error or raise_error
     if target is not None:
-        return read_aligned(source, target, report)
+        return read_aligned(source, target, on_error)
     try:
         reader = pair_reader(source)
-    except FileError as fault:
-        report(fault)
+    except FileError as error:
+        on_error(error)
         return iter(())
-    return reader(source, source_column, target_column, report)
+    return reader(source, source_column, target_column, on_error)
 
 
-def pair_reader(path: str | Path) -> Callable[[str | Path, str, str, Report], Iterator[Pair]]:
-    """The reader for a file of pairs, by the name's ending or, failing that, by a TAB in the first line."""
+def pair_reader(path: str | Path) -> Callable[[str | Path, str, str, ErrorHandler], Iterator[Pair]]:
+    """The reader of a file of pairs, chosen by the file extension, else by a TAB in the first line."""
     readers = {".tsv": read_tsv, ".jsonl": read_jsonl, ".parquet": read_parquet}
     reader = readers.get(Path(str(path).removesuffix(".gz")).suffix.lower())
     if reader is read_parquet and str(path).endswith(".gz"):
@@ -81,7 +82,7 @@ def pair_reader(path: str | Path) -> Callable[[str | Path, str, str, Report], It
             "not-text",
             "is a gzipped Parquet file",
             file=path,
-            do="unpack it: Parquet compresses its columns itself",
+            do="unpack it: Parquet already compresses its columns",
         )
     if reader:
         return reader
@@ -89,20 +90,20 @@ def pair_reader(path: str | Path) -> Callable[[str | Path, str, str, Report], It
         return read_tsv
     raise FileError(
         "no-target",
-        "holds one text a line, and no target is given",
+        "has one text per line, and no target is given",
         file=path,
-        do="give the target lines with --target FILE, or one file of pairs ending in .tsv, .jsonl or .parquet",
+        do="give the target file with --target FILE, or one file of pairs ending in .tsv, .jsonl or .parquet",
     )
 
 
-def read_aligned(source: str | Path, target: str | Path, report: Report) -> Iterator[Pair]:
-    """Line by line from two text files of equal length."""
-    sources, targets = FileLines(source, report), FileLines(target, report)
+def read_aligned(source: str | Path, target: str | Path, on_error: ErrorHandler) -> Iterator[Pair]:
+    """Pairs from two line-aligned text files."""
+    sources, targets = FileLines(source, on_error), FileLines(target, on_error)
     for source_line, target_line in zip_longest(sources, targets):
         if source_line is not None and target_line is not None:
             yield Pair(source_line, target_line)
-    if sources.whole and targets.whole and sources.count != targets.count:
-        report(
+    if sources.complete and targets.complete and sources.count != targets.count:
+        on_error(
             FileError(
                 "line-counts",
                 f"{source} has {sources.count:,} lines, {target} has {targets.count:,}",
@@ -112,26 +113,26 @@ def read_aligned(source: str | Path, target: str | Path, report: Report) -> Iter
         )
 
 
-def read_tsv(path: str | Path, source_column: str, target_column: str, report: Report) -> Iterator[Pair]:
-    """Pairs from TAB-separated lines; quotes are ordinary characters and blank lines are skipped."""
+def read_tsv(path: str | Path, source_column: str, target_column: str, on_error: ErrorHandler) -> Iterator[Pair]:
+    """Pairs from TAB-separated lines; quotes have no special meaning, blank lines are skipped."""
     columns: Columns | None = None
-    for number, line in enumerate(FileLines(path, report), start=1):
+    for number, line in enumerate(FileLines(path, on_error), start=1):
         if line is None:
             continue
         fields = line.split("\t")
         if columns is None:
             try:
                 columns = find_columns(fields, source_column, target_column, path)
-            except FileError as fault:
-                report(fault)
-                return  # no other line has its columns either
+            except FileError as error:
+                on_error(error)
+                return  # the columns are missing in every line
             if columns.header:
                 continue
         if not line.strip():
             continue
         needed = max(columns.source, columns.target) + 1
         if len(fields) < needed:
-            report(
+            on_error(
                 FileError(
                     "columns",
                     f"has {len(fields)} column{'s' * (len(fields) > 1)}, but column {needed} is needed",
@@ -145,17 +146,17 @@ def read_tsv(path: str | Path, source_column: str, target_column: str, report: R
 
 
 def find_columns(first: list[str], source_column: str, target_column: str, path: str | Path) -> Columns:
-    """Where the two columns of a TSV file are, from their names or numbers and the fields of the first line."""
+    """Find the two columns of a TSV file by their names or numbers and the fields of the first line."""
     names = [field.strip() for field in first]
     wanted = (source_column, target_column)
     if wanted == (SOURCE_COLUMN, TARGET_COLUMN) and not set(wanted) <= set(names):
         return Columns(source=0, target=1, header=False)
-    places: list[int] = []
+    indices: list[int] = []
     for name in wanted:
         if name.isdecimal() and int(name) > 0:
-            places.append(int(name) - 1)
+            indices.append(int(name) - 1)
         elif name in names:
-            places.append(names.index(name))
+            indices.append(names.index(name))
         else:
             raise FileError(
                 "columns",
@@ -164,28 +165,28 @@ def find_columns(first: list[str], source_column: str, target_column: str, path:
                 line=1,
                 do=f"{did_you_mean(name, names)}; or give the column's number from 1",
             )
-    return Columns(places[0], places[1], header=not all(name.isdecimal() for name in wanted))
+    return Columns(indices[0], indices[1], header=not all(name.isdecimal() for name in wanted))
 
 
-def read_jsonl(path: str | Path, source_column: str, target_column: str, report: Report) -> Iterator[Pair]:
-    """Pairs from one JSON object a line; blank lines are skipped."""
-    example = f'write one object a line: {{"{source_column}": "…", "{target_column}": "…"}}'
-    for number, line in enumerate(FileLines(path, report), start=1):
+def read_jsonl(path: str | Path, source_column: str, target_column: str, on_error: ErrorHandler) -> Iterator[Pair]:
+    """Pairs from one JSON object per line; blank lines are skipped."""
+    example = f'write one object per line: {{"{source_column}": "…", "{target_column}": "…"}}'
+    for number, line in enumerate(FileLines(path, on_error), start=1):
         if line is None or not line.strip():
             continue
         try:
             record = parse_object(line, path, number, example)
             pair = pair_of(record, source_column, target_column, path, number, "line")
-        except FileError as fault:
-            report(fault)
+        except FileError as error:
+            on_error(error)
             continue
         yield pair
 
 
 def parse_object(line: str, path: str | Path, number: int, example: str) -> dict[str, Any]:
-    """The object that a line of JSON holds."""
+    """Parse a line that must be a JSON object."""
     try:
-        record = json.loads(line, object_pairs_hook=each_key_once)
+        record = json.loads(line, object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
         raise FileError("not-json", f"is not JSON ({error})", file=path, line=number, do=example) from None
     if not isinstance(record, dict):
@@ -196,7 +197,7 @@ def parse_object(line: str, path: str | Path, number: int, example: str) -> dict
 def pair_of(
     record: dict[str, Any], source_column: str, target_column: str, path: str | Path, number: int, unit: str
 ) -> Pair:
-    """The two texts of a record."""
+    """The source and target texts of a record."""
     source = text_of(record, source_column, path, number, unit)
     return Pair(source, text_of(record, target_column, path, number, unit))
 
@@ -204,28 +205,28 @@ def pair_of(
 def text_of(record: dict[str, Any], column: str, path: str | Path, number: int, unit: str) -> str:
     """The text in one column of a record."""
 
-    def fault(kind: str, what: str, do: str) -> FileError:
+    def error(kind: str, what: str, do: str) -> FileError:
         return FileError(kind, what, file=path, line=number, unit=unit, do=do)
 
     if column not in record:
-        raise fault("columns", f"no column is called '{column}'", did_you_mean(column, map(str, record)))
+        raise error("columns", f"no column is called '{column}'", did_you_mean(column, map(str, record)))
     value = record[column]
     if not isinstance(value, str):
-        found = "nothing (null)" if value is None else f"a {type(value).__name__}"
-        raise fault("no-text", f"column '{column}' holds {found}, not a text", "put the text in quotes")
+        found = "null" if value is None else f"a {type(value).__name__}"
+        raise error("no-text", f"column '{column}' is {found}, not a string", "put the text in quotes")
     if len(value) > LONGEST_LINE:
-        raise fault("too-long", f"column '{column}' has more than {LONGEST_LINE:,} characters", "split the text")
+        raise error("too-long", f"column '{column}' has more than {LONGEST_LINE:,} characters", "split the text")
     if not encodable(value):
-        raise fault(
+        raise error(
             "not-utf8",
-            f"column '{column}' holds half of a surrogate pair (\\ud800 to \\udfff alone)",
-            "write the character itself in UTF-8, or both halves",
+            f"column '{column}' has an unpaired surrogate (\\ud800 to \\udfff)",
+            "write the character in UTF-8, or both surrogates",
         )
     return value
 
 
 def encodable(text: str) -> bool:
-    """Whether a text can be written as UTF-8; JSON escapes can name code points that cannot."""
+    """Whether a text can be encoded as UTF-8; JSON escapes can produce unpaired surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -233,14 +234,14 @@ def encodable(text: str) -> bool:
     return True
 
 
-def read_parquet(path: str | Path, source_column: str, target_column: str, report: Report) -> Iterator[Pair]:
-    """Pairs from two text columns of a Parquet file, some rows in memory at a time."""
+def read_parquet(path: str | Path, source_column: str, target_column: str, on_error: ErrorHandler) -> Iterator[Pair]:
+    """Pairs from two string columns of a Parquet file, with few rows in memory at a time."""
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
         do = "install it with: pip install 'saccade[parquet]'"
-        report(FileError("unreadable", "Parquet needs the pyarrow package", file=path, do=do))
+        on_error(FileError("unreadable", "Parquet needs the pyarrow package", file=path, do=do))
         return
     columns = [source_column, target_column]
     number = 0
@@ -250,7 +251,7 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, repor
             for column in columns:
                 if column not in names:
                     what, do = f"no column is called '{column}'", did_you_mean(column, names)
-                    report(FileError("columns", what, file=path, do=do))
+                    on_error(FileError("columns", what, file=path, do=do))
                     return
             for batch in file.iter_batches(PARQUET_ROWS, columns=columns):
                 for record in records_of(batch):
@@ -259,22 +260,22 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, repor
                         if isinstance(record, UnicodeDecodeError):
                             raise not_utf8(record, path, number, "row")
                         pair = pair_of(record, source_column, target_column, path, number, "row")
-                    except FileError as fault:
-                        report(fault)
+                    except FileError as error:
+                        on_error(error)
                         continue
                     yield pair
     except (OSError, pyarrow.ArrowException) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # else it is about what the file holds
-            report(unreadable(path, error))
+        if isinstance(error, OSError) and error.errno is not None:  # without errno it concerns the content
+            on_error(unreadable(path, error))
             return
-        report(FileError("damaged", f"is not a readable Parquet file ({error})", file=path, do="write it again"))
+        on_error(FileError("damaged", f"is not a readable Parquet file ({error})", file=path, do="write it again"))
         return
     if number == 0:
-        report(FileError("empty", "is empty", file=path, do="name a file with one example a row"))
+        on_error(FileError("empty", "is empty", file=path, do="give a file with one example per row"))
 
 
 def records_of(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
-    """The rows of a record batch, large ones one by one; Parquet does not check that its texts are UTF-8."""
+    """The rows of a record batch; row by row if it is large or not UTF-8, which Parquet does not check."""
     if batch.nbytes < PARQUET_BYTES:
         try:
             yield from batch.to_pylist()

@@ -1,4 +1,4 @@
-"""The pairs of a run's corpora, as a stream that starts anew whenever it is asked for, and in chunks."""
+"""The training and validation pairs of a run, as streams and in chunks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair, read_pairs
 
-CHUNK_PAIRS = 10_000  # enough to keep a worker busy, few enough to hold many chunks in memory
-CHUNK_CHARACTERS = 4_000_000  # the same for long texts
+CHUNK_PAIRS = 10_000  # enough work for a process, small enough to hold many chunks in memory
+CHUNK_CHARACTERS = 4_000_000  # bounds the memory of a chunk of long texts
 
 
 class Chunk(NamedTuple):
-    """Some pairs of one corpus; `first` is the number of the first one in it, from 1."""
+    """Consecutive pairs of one corpus; `first` is the number of the first pair in the corpus, from 1."""
 
     corpus: int
     first: int
@@ -21,7 +21,7 @@ class Chunk(NamedTuple):
 
 
 def chunked(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """The pairs in lists that fit into memory; where they are cut depends on the pairs alone."""
+    """Divide pairs into lists of bounded size; the boundaries depend only on the pairs."""
     chunk: list[Pair] = []
     characters = 0
     for pair in pairs:
@@ -35,7 +35,7 @@ def chunked(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 
 def training_chunks(config: DataConfig) -> Iterator[Chunk]:
-    """All training pairs, corpus after corpus."""
+    """All training pairs in chunks, one corpus after the other."""
     for corpus in range(len(config.source)):
         first = 1
         for pairs in chunked(training_pairs(config, corpus)):
@@ -51,8 +51,19 @@ def training_pairs(config: DataConfig, corpus: int) -> Iterator[Pair]:
     )
 
 
+class TrainingPairs:
+    """A re-iterable over the pairs of all training files; every iteration reads the files again."""
+
+    def __init__(self, config: DataConfig) -> None:
+        self.config = config
+
+    def __iter__(self) -> Iterator[Pair]:
+        for corpus in range(len(self.config.source)):
+            yield from training_pairs(self.config, corpus)
+
+
 def validation_pairs(config: DataConfig) -> Iterator[Pair]:
-    """The pairs of the validation files, if any are named."""
+    """The pairs of the validation files; empty if none are given."""
     if config.valid_source is None:
         return iter(())
     return read_pairs(

@@ -1,4 +1,4 @@
-"""Batches: examples of like length side by side, padded, at most so many tokens."""
+"""Batches: padded tensors of examples with similar lengths, limited by a number of tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.data.cache.corpus import Corpus, Ids
-from saccade.data.tokenizers.bpe_dropout import Parts, Splitting, split_tokens
+from saccade.data.tokenizers.bpe_dropout import BpeDropout, MergeTable, undo_merges
 from saccade.interface import Source, select
 from saccade.symbols import Symbols
 
@@ -21,31 +21,31 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples side by side, padded; `prefix` is what the decoder reads, `target` what it should write."""
+    """A padded batch; `prefix` is the decoder input, `target` the decoder output."""
 
     source: Source
-    prefix: Tensor  # (B, T), begin and the target without its end
-    target: Tensor  # (B, T), ends with end
-    target_mask: Tensor  # (B, T), True = real
-    indices: tuple[int, ...]  # the examples' places in the corpus, to name a bad batch
+    prefix: Tensor  # (B, T), the target shifted right: the begin symbol, then the target without its end symbol
+    target: Tensor  # (B, T), includes the end symbol
+    target_mask: Tensor  # (B, T), True = token, False = padding
+    indices: tuple[int, ...]  # of the examples in the corpus, to name a batch in an error
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on another device."""
+        """This batch on another device."""
         return replace(
             self,
-            source=move(self.source, device),
+            source=source_to(self.source, device),
             prefix=self.prefix.to(device),
             target=self.target.to(device),
             target_mask=self.target_mask.to(device),
         )
 
     def split(self, parts: int) -> list[Batch]:
-        """In so many parts at most, each with every so manieth example: they are alike in length and number."""
+        """Split into at most `parts` batches; part i takes examples i, i + parts, …, so the parts are balanced."""
         examples = torch.arange(len(self.indices), device=self.target.device)
         return [self.take(examples[part::parts]) for part in range(min(parts, len(examples)))]
 
     def take(self, rows: Tensor) -> Batch:
-        """Some of the examples."""
+        """The batch of the given rows."""
         return Batch(
             source=select(self.source, rows),
             prefix=self.prefix.index_select(0, rows),
@@ -56,19 +56,19 @@ class Batch:
 
     @property
     def source_tokens(self) -> int:
-        """Real source tokens, the end symbols included."""
+        """The number of source tokens without padding, end symbols included."""
         return int(self.source.mask.sum())
 
     @property
     def target_tokens(self) -> int:
-        """Real target tokens, the end symbols included."""
+        """The number of target tokens without padding, end symbols included."""
         return int(self.target_mask.sum())
 
 
-def move(source: Source, device: torch.device | str) -> Source:
-    """A source, with all sources in it, on another device."""
+def source_to(source: Source, device: torch.device | str) -> Source:
+    """A source, nested ones included, on another device."""
     values = source.values
-    moved = values.to(device) if isinstance(values, Tensor) else tuple(move(inner, device) for inner in values)
+    moved = values.to(device) if isinstance(values, Tensor) else tuple(source_to(inner, device) for inner in values)
     return Source(moved, source.mask.to(device))
 
 
@@ -77,18 +77,18 @@ def collate(
     indices: Sequence[int] | Indices,
     symbols: Symbols | None = None,
     *,
-    splitting: Splitting | None = None,
+    bpe_dropout: BpeDropout | None = None,
     key: int = 0,
 ) -> Batch:
-    """The batch of the given examples; with a `splitting` by the random numbers of a key."""
+    """The batch of the given examples; `key` seeds the random numbers of `bpe_dropout`."""
     symbols = symbols or Symbols()
-    rows = np.asarray(indices, dtype=np.int64)
-    sources = read_side(corpus, corpus.source_ids, corpus.source_offsets, rows)
-    targets = read_side(corpus, corpus.target_ids, corpus.target_offsets, rows)
-    if splitting is not None:
+    examples = np.asarray(indices, dtype=np.int64)
+    sources = read_packed(corpus, corpus.source_ids, corpus.source_offsets, examples)
+    targets = read_packed(corpus, corpus.target_ids, corpus.target_offsets, examples)
+    if bpe_dropout is not None:
         generator = np.random.Generator(np.random.Philox(key))
-        sources = split_side(sources, splitting.source, splitting, generator)
-        targets = split_side(targets, splitting.target, splitting, generator)
+        sources = apply_bpe_dropout(sources, bpe_dropout.source, bpe_dropout, generator)
+        targets = apply_bpe_dropout(targets, bpe_dropout.target, bpe_dropout, generator)
     source, target = pad(sources, symbols.pad), pad(targets, symbols.pad)
     prefix = np.full_like(target.values, symbols.pad)
     prefix[:, 0] = symbols.begin
@@ -99,94 +99,97 @@ def collate(
         prefix=torch.from_numpy(prefix),
         target=torch.from_numpy(target.values),
         target_mask=torch.from_numpy(target.mask),
-        indices=tuple(rows.tolist()),
+        indices=tuple(examples.tolist()),
     )
 
 
-class Side(NamedTuple):
-    """One side of some examples, laid end to end."""
+class PackedSequences(NamedTuple):
+    """Token sequences concatenated without padding."""
 
-    ids: NDArray[np.int32]
-    lengths: Indices
-
-
-def read_side(corpus: Corpus, ids: Ids, offsets: Indices, rows: Indices) -> Side:
-    """The given rows of one side of a corpus."""
-    starts, ends = corpus.bounds(offsets, rows)
-    return Side(corpus.read(ids, starts, ends), ends - starts)
+    ids: NDArray[np.int32]  # (N,)
+    lengths: Indices  # (B,), sum N
 
 
-def split_side(side: Side, parts: Parts | None, splitting: Splitting, generator: np.random.Generator) -> Side:
-    """The same texts in other tokens."""
-    if parts is None:
-        return side
-    return Side(*split_tokens(*side, parts, splitting.probability, splitting.longest, generator))
+def read_packed(corpus: Corpus, ids: Ids, offsets: Indices, examples: Indices) -> PackedSequences:
+    """The source or target sequences of the given examples; `ids` and `offsets` choose the side of the corpus."""
+    starts, ends = corpus.bounds(offsets, examples)
+    return PackedSequences(corpus.read(ids, starts, ends), ends - starts)
+
+
+def apply_bpe_dropout(
+    sequences: PackedSequences, merges: MergeTable | None, bpe_dropout: BpeDropout, generator: np.random.Generator
+) -> PackedSequences:
+    """The sequences with some bpe merges undone; unchanged without a merge table."""
+    if merges is None:
+        return sequences
+    return PackedSequences(*undo_merges(*sequences, merges, bpe_dropout.probability, bpe_dropout.max_length, generator))
 
 
 @dataclass(frozen=True)
 class Padded:
-    """Sequences of different lengths in one rectangle."""
+    """Sequences of different lengths in one padded array."""
 
     values: NDArray[np.int64]  # (B, L)
-    mask: NDArray[np.bool_]  # (B, L), True = real
+    mask: NDArray[np.bool_]  # (B, L), True = token, False = padding
 
 
-def pad(side: Side, filler: int) -> Padded:
-    """Each text filled up to the longest."""
-    mask = np.arange(int(side.lengths.max())) < side.lengths[:, None]
-    values = np.full(mask.shape, filler, dtype=np.int64)
-    values[mask] = side.ids
+def pad(sequences: PackedSequences, pad_id: int) -> Padded:
+    """Pad every sequence to the length of the longest."""
+    mask = np.arange(int(sequences.lengths.max())) < sequences.lengths[:, None]
+    values = np.full(mask.shape, pad_id, dtype=np.int64)
+    values[mask] = sequences.ids
     return Padded(values, mask)
 
 
-def batches_in_order(corpus: Corpus, batch_tokens: int) -> list[Indices]:
-    """Every example once, in batches of like lengths, the shortest first: for validation."""
-    return bucketed(corpus, np.arange(len(corpus)), batch_tokens).batches
+def sorted_batches(corpus: Corpus, batch_tokens: int) -> list[Indices]:
+    """Every example once, in length-bucketed batches, the shortest first: for validation."""
+    return bucket_by_length(corpus, np.arange(len(corpus)), batch_tokens).batches
 
 
-class Bucketed(NamedTuple):
-    """Batches of like lengths, and how many positions of both sides they take."""
+class BucketedBatches(NamedTuple):
+    """Length-bucketed batches, and how many tokens and padding positions their sources and targets have."""
 
     batches: list[Indices]
-    real: int
-    padded: int
+    tokens: int
+    padding: int
 
 
-def bucketed(corpus: Corpus, examples: Indices, batch_tokens: int) -> Bucketed:
-    """The examples in batches of like lengths, the shortest first."""
+def bucket_by_length(corpus: Corpus, examples: Indices, batch_tokens: int) -> BucketedBatches:
+    """Divide examples into batches of similar lengths, the shortest first."""
     source, target = corpus.source_lengths(examples), corpus.target_lengths(examples)
-    order = by_length(source, target)
+    order = length_order(source, target)
     source, target = source[order], target[order]
-    batches = cut(examples[order], np.maximum(source, target), batch_tokens)
+    batches = cut_into_batches(examples[order], np.maximum(source, target), batch_tokens)
     sizes = np.array([len(batch) for batch in batches], dtype=np.int64)
     starts = np.cumsum(sizes) - sizes
-    real = padded = 0
+    tokens = padding = 0
     for lengths in (source, target) if batches else ():
-        real += int(lengths.sum())
-        padded += int((sizes * np.maximum.reduceat(lengths, starts)).sum()) - int(lengths.sum())
-    return Bucketed(batches, real, padded)
+        tokens += int(lengths.sum())
+        padding += int((sizes * np.maximum.reduceat(lengths, starts)).sum()) - int(lengths.sum())
+    return BucketedBatches(batches, tokens, padding)
 
 
-def by_length(source: Indices, target: Indices) -> Indices:
-    """The order in which neighbours are alike on both sides, given both sides' lengths; equal ones stay as they are.
+def length_order(source: Indices, target: Indices) -> Indices:
+    """A stable sort by source and target lengths, after which neighbours have similar lengths on both sides.
 
-    First by the longer side, which decides how many fit into a batch; then by the difference of the sides, up and down
-    in turn, so that a batch that reaches into the next length finds examples of the same difference there.
+    The primary key is the longer side, which limits the number of examples in a batch. The secondary key is the
+    difference of the sides, alternately ascending and descending: a batch that spans two primary keys then has examples
+    with similar differences.
     """
     longer, difference = np.maximum(source, target), source - target
-    in_turn = np.where(longer % 2 == 0, difference, -difference)
-    return np.lexsort((in_turn, longer))
+    alternating = np.where(longer % 2 == 0, difference, -difference)
+    return np.lexsort((alternating, longer))
 
 
-def cut(examples: Indices, longer: Indices, batch_tokens: int) -> list[Indices]:
-    """The examples, in the order given, cut into batches as large as `batch_tokens` allows for their longer sides."""
+def cut_into_batches(examples: Indices, longer: Indices, batch_tokens: int) -> list[Indices]:
+    """Cut examples, in the given order, into batches with at most `batch_tokens` positions on their longer side."""
     batches: list[Indices] = []
     start = 0
     while start < len(examples):
-        most = max(1, batch_tokens // int(longer[start]))  # even if all others were no longer than the first
+        most = max(1, batch_tokens // int(longer[start]))  # the limit if no example were longer than the first
         window = np.maximum.accumulate(longer[start : start + most])
         fits = window * np.arange(1, len(window) + 1) <= batch_tokens
-        rows = max(1, int(np.count_nonzero(fits)))  # once too large, a batch stays too large
-        batches.append(examples[start : start + rows])
-        start += rows
+        size = max(1, int(np.count_nonzero(fits)))  # the product grows, so the fitting sizes come first
+        batches.append(examples[start : start + size])
+        start += size
     return batches

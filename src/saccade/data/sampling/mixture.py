@@ -1,4 +1,4 @@
-"""Several corpora in one epoch: how many examples each gives, and which."""
+"""Sampling from several corpora: how many examples of each corpus an epoch has, and which."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from saccade.data.sampling.permutation import permute
 from saccade.errors import SaccadeError
 
-CORPUS = 2  # keeps the keys of this file apart from those of `order.py`
+CORPUS = 2  # key component that makes these shuffles independent of those in `batch_sampler.py`
 
 Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """The draws of every epoch: as many as there are pairs, dealt to the corpora by their quotas.
+    """Maps the draws of an epoch (as many as there are pairs) to examples; each corpus gets its quota of draws.
 
-    A corpus goes on in one epoch where it stopped in the last, and starts again only when all of it has been seen.
+    A corpus continues in an epoch where it stopped in the last one, and repeats only after all its examples were used.
     """
 
     sizes: tuple[int, ...]
@@ -31,41 +31,44 @@ class Mixture:
     def __len__(self) -> int:
         return sum(self.quotas)
 
-    def rows(self, draws: Indices, epoch: int) -> Indices:
-        """The rows of the store that some draws of an epoch stand for."""
+    def examples(self, draws: Indices, epoch: int) -> Indices:
+        """The example indices, over all corpora concatenated, of the given draws of an epoch."""
         ends = np.cumsum(self.quotas)
-        owners = np.searchsorted(ends, draws, side="right")
-        rows = np.empty(len(draws), dtype=np.int64)
+        corpus_of_draw = np.searchsorted(ends, draws, side="right")
+        examples = np.empty(len(draws), dtype=np.int64)
         for corpus, first in enumerate(accumulate(self.sizes[:-1], initial=0)):
-            (mine,) = np.nonzero(owners == corpus)
-            if len(mine):
+            (selected,) = np.nonzero(corpus_of_draw == corpus)
+            if len(selected):
                 started = int(ends[corpus]) - self.quotas[corpus]
-                rows[mine] = first + self.places(corpus, draws[mine] - started, epoch)
-        return rows
+                examples[selected] = first + self.examples_of_corpus(corpus, draws[selected] - started, epoch)
+        return examples
 
-    def places(self, corpus: int, draws: Indices, epoch: int) -> Indices:
-        """The places within one corpus, given draws counted from its first one in this epoch."""
+    def examples_of_corpus(self, corpus: int, draws: Indices, epoch: int) -> Indices:
+        """The example indices within one corpus; `draws` count from its first draw in this epoch."""
         size, quota = self.sizes[corpus], self.quotas[corpus]
-        if quota == size:  # a whole pass an epoch: the order of the epoch shuffles enough
+        if quota == size:  # one full pass per epoch: the batch sampler already shuffles the draws
             return draws
-        passes, places = np.divmod(epoch * quota + draws, size)
-        return permute(places, size, (self.seed, CORPUS, corpus), variants=passes)
+        passes, positions = np.divmod(epoch * quota + draws, size)
+        return permute(positions, size, (self.seed, CORPUS, corpus), variants=passes)
 
 
-def mix(sizes: Sequence[int], *, seed: int, weights: Sequence[float] = (), temperature: float = 1.0) -> Mixture:
-    """The mixture that the settings ask for, of corpora with these sizes."""
+def make_mixture(
+    sizes: Sequence[int], *, seed: int, weights: Sequence[float] = (), temperature: float = 1.0
+) -> Mixture:
+    """The mixture of corpora with these sizes, by weights or by temperature."""
     return Mixture(tuple(sizes), find_quotas(sizes, weights, temperature), seed)
 
 
 def find_quotas(sizes: Sequence[int], weights: Sequence[float] = (), temperature: float = 1.0) -> tuple[int, ...]:
-    """How many examples each corpus gives to an epoch: their sum is that of the sizes, and none is forgotten."""
+    """Examples per epoch of each corpus: they sum to the total size, and every non-empty corpus has at least one."""
     if not weights and temperature == 1:
         return tuple(sizes)
     if weights and len(weights) != len(sizes):
         raise SaccadeError(
-            f"{len(weights)} weights are given for {len(sizes)} corpora", do="give --data.weights one number a source"
+            f"{len(weights)} weights are given for {len(sizes)} corpora",
+            do="give --data.weights one number for each source file",
         )
-    # An empty corpus gives nothing, whatever its weight.
+    # An empty corpus gets no examples, whatever its weight.
     wanted = [
         0.0 if size == 0 else weights[corpus] if weights else size ** (1 / temperature)
         for corpus, size in enumerate(sizes)
@@ -73,7 +76,7 @@ def find_quotas(sizes: Sequence[int], weights: Sequence[float] = (), temperature
     total, sum_wanted = sum(sizes), sum(wanted)
     exact = [total * part / sum_wanted if part else 0.0 for part in wanted]
     quotas = [max(int(share), int(part > 0)) for share, part in zip(exact, wanted, strict=True)]
-    # The largest remainders are rounded up. If the many small ones that had to get one took too much, the largest pay.
+    # Round the largest remainders up. If the minimum of one example made the sum too large, reduce the largest quotas.
     for corpus in sorted(range(len(sizes)), key=lambda corpus: quotas[corpus] - exact[corpus]):
         if sum(quotas) < total and wanted[corpus]:
             quotas[corpus] += 1

@@ -1,1 +1,1 @@
-"""Text to token ids and back."""
+"""Tokenizers: training, files, encoding, BPE-dropout."""

@@ -1,8 +1,8 @@
-"""Subword regularisation: now and then a token is split into the two that it was merged from.
+"""Subword regularisation similar to BPE-dropout: tokens are randomly split into the two tokens they were merged from.
 
-A model that always reads "▁houses" in one piece never learns what "▁house" and "s" have to do with it. Provilkov et al.
-2020 (BPE-dropout) leave out each merge of a word with some probability. Here merges are undone instead, from the last
-one on: the text stays the same, and the ids of the token cache and two tables are all that is needed.
+A model that always reads "▁houses" as one token does not learn that it consists of "▁house" and "s". BPE-dropout
+(Provilkov et al. 2020) skips each merge of a word with some probability. Departure: here merges are undone, the last
+one first. The text stays the same, and the ids in the token cache plus one merge table are enough to do it.
 """
 
 from __future__ import annotations
@@ -19,60 +19,60 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
 
-WHOLE = -1  # stands for the parts of a token that was not merged from any
+NOT_MERGED = -1  # table entry of a token that no merge produces
 
 
-class Parts(NamedTuple):
+class MergeTable(NamedTuple):
     """The two tokens that each token was merged from."""
 
     left: Ids  # (V,)
     right: Ids  # (V,)
 
 
-class Splitting(NamedTuple):
-    """How the tokens of both sides are split in training."""
+class BpeDropout(NamedTuple):
+    """Merge tables of source and target, and the probability that a merge is undone in training."""
 
-    source: Parts | None  # None: never
-    target: Parts | None
+    source: MergeTable | None  # None: this side is not changed
+    target: MergeTable | None
     probability: float
-    longest: int  # tokens, the end included: a text that would become longer is left as it is
+    max_length: int  # in tokens, the end symbol included: a sequence that would become longer stays unchanged
 
 
-def splitting_of(config: DataConfig, tokenizers: Tokenizers) -> Splitting | None:
-    """What the settings ask for; None for nothing."""
+def bpe_dropout_from_config(config: DataConfig, tokenizers: Tokenizers) -> BpeDropout | None:
+    """The BPE-dropout that `--data.split` asks for; None if it is 0."""
     if not config.split:
         return None
-    source, target = (parts_of(tokenizer) if tokenizer.kind == "bpe" else None for tokenizer in tokenizers)
-    return Splitting(source, target, config.split, config.max_length + 1)
+    source, target = (merge_table(tokenizer) if tokenizer.kind == "bpe" else None for tokenizer in tokenizers)
+    return BpeDropout(source, target, config.split, config.max_length + 1)
 
 
-def parts_of(tokenizer: Tokenizer) -> Parts:
-    """The parts of every token of a bpe vocabulary."""
+def merge_table(tokenizer: Tokenizer) -> MergeTable:
+    """The merge table of a bpe vocabulary."""
     ids = {piece: token for token, piece in enumerate(tokenizer.vocabulary)}
-    left, right = (np.full(tokenizer.size, WHOLE, dtype=np.int32) for _ in range(2))
-    for first, second in reversed(tokenizer.merges):  # the first merge that makes a piece is the one that is used
+    left, right = (np.full(tokenizer.size, NOT_MERGED, dtype=np.int32) for _ in range(2))
+    for first, second in reversed(tokenizer.merges):  # if several merges make one piece, bpe applies the first
         left[ids[first + second]], right[ids[first + second]] = ids[first], ids[second]
-    return Parts(left, right)
+    return MergeTable(left, right)
 
 
-def split_tokens(
-    ids: Ids, lengths: Lengths, parts: Parts, probability: float, longest: int, generator: np.random.Generator
+def undo_merges(
+    ids: Ids, lengths: Lengths, merges: MergeTable, probability: float, max_length: int, generator: np.random.Generator
 ) -> tuple[Ids, Lengths]:
-    """Texts laid end to end, with each token split with that probability, and its parts again."""
-    text = np.repeat(np.arange(len(lengths)), lengths)
-    new, of_text, fresh = ids, text, np.ones(len(ids), dtype=bool)
+    """Packed sequences in which each token is split with the given probability, and its parts again recursively."""
+    row_of_id = np.repeat(np.arange(len(lengths)), lengths)
+    new, row_of_new, fresh = ids, row_of_id, np.ones(len(ids), dtype=bool)
     while True:
-        chosen = fresh & (parts.left[new] != WHOLE) & (generator.random(len(new)) < probability)
+        chosen = fresh & (merges.left[new] != NOT_MERGED) & (generator.random(len(new)) < probability)
         if not chosen.any():
             break
         counts = 1 + chosen
-        first = np.cumsum(counts) - counts  # where each token, or the first part of it, comes to stand
+        first = np.cumsum(counts) - counts  # the new position of each token, or of its left part
         split = new[chosen]
-        new, of_text, fresh = (np.repeat(column, counts) for column in (new, of_text, chosen))
-        new[first[chosen]], new[first[chosen] + 1] = parts.left[split], parts.right[split]
-    grown = np.bincount(of_text, minlength=len(lengths))
-    too_long = grown > longest
-    if too_long.any():  # rare: put these back
-        pieces = [ids[text == row] if too_long[row] else new[of_text == row] for row in range(len(lengths))]
-        return np.concatenate(pieces), np.where(too_long, lengths, grown)
-    return new, grown
+        new, row_of_new, fresh = (np.repeat(column, counts) for column in (new, row_of_new, chosen))
+        new[first[chosen]], new[first[chosen] + 1] = merges.left[split], merges.right[split]
+    new_lengths = np.bincount(row_of_new, minlength=len(lengths))
+    too_long = new_lengths > max_length
+    if too_long.any():  # rare: restore these sequences
+        rows = [ids[row_of_id == row] if too_long[row] else new[row_of_new == row] for row in range(len(lengths))]
+        return np.concatenate(rows), np.where(too_long, lengths, new_lengths)
+    return new, new_lengths

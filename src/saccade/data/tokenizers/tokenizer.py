@@ -1,4 +1,4 @@
-"""Text to token ids and back: trained subwords, characters, bytes or words, in one file that is complete."""
+"""Tokenizers: BPE or unigram subwords, characters, bytes or words, saved as one self-contained JSON file."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from saccade.untrusted_files import parse_json, read_text, shown
 SYMBOL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")  # the piece of id 0, 1, 2, 3
 UNKNOWN = SYMBOL_PIECES[Symbols.unknown]
 SPACE = "▁"
-# A "▁" of the user's own text passes through the subword model as a noncharacter, which `normalize` lets into no text.
+# A "▁" in the user's text is escaped as a noncharacter, which `normalize` removes from texts.
 ESCAPED_SPACE = "\ufdd0"
 ESCAPES = {" ": SPACE, SPACE: ESCAPED_SPACE}
-# A subword lies inside a word or is one other character: "mann." is never a piece. Each may carry the space before it.
+# Pre-tokens are words or single other characters, each with the space before it: "mann." is never a piece.
 SUBWORD_BOUNDS = Regex(rf"{SPACE}?[\p{{L}}\p{{M}}]+|{SPACE}?[^\p{{L}}\p{{M}}{SPACE}]|{SPACE}")
-# A word of the user's that is spelt like a symbol starts with another noncharacter inside the word model.
+# In the word tokenizer, a word of the user's text that is spelt like a symbol gets an escaped "<".
 ESCAPED_BRACKET = "\ufdd1"
 SYMBOL_WORD_START = Regex(r"(?<!\S)<(?=(?:pad|s|/s|unk)>(?!\S))")
 ANY_CHARACTER = Regex(r"(?m).")
 FORMAT = "saccade-tokenizer"
 VERSION = 1
-CHUNK_LINES = 10_000  # lines that are looked at together: enough to keep all cores busy
-LARGEST_FILE = 2**27  # bytes; a word of a vocabulary takes some 25
+CHUNK_LINES = 10_000  # lines processed together: enough to keep all cores busy
+LARGEST_FILE = 2**27  # bytes; a vocabulary entry takes about 25
 
-# The Rust batch calls run in parallel unless told otherwise. Their thread pool does not survive a fork, so a child must
-# not wait for it; without these lines the library warns about that on stderr in every forked process.
+# The Rust batch calls use a thread pool, which does not survive a fork: switch it off in child processes. Without these
+# lines the library prints a warning in every forked process.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
 
 
 class Encoding(NamedTuple):
-    """A text as tokens; offsets are character positions in the normalised text."""
+    """The tokens of a text; offsets are character positions in the normalised text."""
 
     ids: list[int]
     pieces: list[str]
@@ -58,7 +58,7 @@ class Encoding(NamedTuple):
 
 
 class Tokenizer:
-    """Turns text into ids and back; ids 0 to 3 are the symbols, and no text can produce pad, begin or end."""
+    """Encodes text to ids and back; ids 0 to 3 are the special symbols, and no text can produce pad, begin or end."""
 
     def __init__(self, backend: rust.Tokenizer, *, kind: TokenizerKind, normalization: Normalization) -> None:
         self._backend = backend
@@ -77,17 +77,17 @@ class Tokenizer:
         min_frequency: int = 1,
         normalization: Normalization = "nfc",
     ) -> Tokenizer:
-        """Learn at most `size` pieces (byte: always 260) from texts; the same texts give the same vocabulary.
+        """Learn at most `size` pieces (byte: always 260) from texts, deterministically.
 
-        The texts are gone through several times and never held: give a list, or something that reads them anew.
+        `texts` is iterated several times and never held in memory: pass a list or a re-iterable.
         """
         if size <= len(SYMBOL_PIECES):
-            raise SaccadeError(f"a vocabulary of {size} has no room for text", do="raise --data.vocabulary")
-        lines = Lines(texts, normalization)
-        if kind != "byte" and not any(True for _ in lines):
             raise SaccadeError(
-                "there is no text to train a tokenizer on", do="check that the data holds more than blanks"
+                f"a vocabulary of {size} is too small for the special symbols", do="raise --data.vocabulary"
             )
+        lines = NormalizedTexts(texts, normalization)
+        if kind != "byte" and not any(True for _ in lines):
+            raise SaccadeError("there is no text to train a tokenizer on", do="check that the data is not blank")
         if kind == "bpe":
             backend = _train_bpe(lines, size, min_frequency)
         elif kind == "unigram":
@@ -108,48 +108,48 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """How many ids there are, the symbols included."""
+        """The vocabulary size, special symbols included."""
         return int(self._backend.get_vocab_size())
 
     def encode(self, text: str) -> Encoding:
-        """One text with its pieces and where they stand."""
+        """The ids, pieces and offsets of a text."""
         encoding = self._backend.encode(normalize(text, self.normalization), add_special_tokens=False)
         return Encoding(encoding.ids, self.pieces(encoding.ids), encoding.offsets)
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of many texts, on all cores."""
+        """The ids of texts, encoded on all cores."""
         lines = [normalize(text, self.normalization) for text in texts]
         return [encoding.ids for encoding in self._backend.encode_batch_fast(lines, add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; pad, begin and end have none."""
+        """Decode ids to text; pad, begin and end are skipped."""
         kept = [int(token) for token in ids if int(token) not in self._controls]
         return str(self._backend.decode(kept, skip_special_tokens=False))
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        """What every id stands for."""
+        """The piece of every id."""
         pieces = {token: piece for piece, token in self._backend.get_vocab().items()}
         return tuple(pieces[token] for token in range(self.size))
 
     def piece(self, token: int) -> str:
-        """What one id stands for, as the vocabulary spells it."""
+        """The piece of an id."""
         if not 0 <= token < len(self.vocabulary):
             raise IndexError(f"id {token} is not in a vocabulary of {self.size}")
         return self.vocabulary[token]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """What each id stands for."""
+        """The pieces of ids."""
         return [self.piece(token) for token in ids]
 
     @property
     def merges(self) -> list[tuple[str, str]]:
-        """The pairs of pieces that bpe puts together, the first ones first."""
+        """The bpe merges in order of priority."""
         merges = json.loads(self._backend.to_str())["model"].get("merges", [])
         return [(first, second) for first, second in merges]
 
     def document(self) -> str:
-        """Everything as the text of one JSON file."""
+        """The content of the tokenizer file, as JSON."""
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -160,17 +160,17 @@ class Tokenizer:
         return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one JSON file."""
+        """Write the tokenizer to one JSON file."""
         Path(path).write_text(self.document(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read what `save` wrote; only the vocabulary is taken from the file, the pipeline is that of its kind."""
+        """Read a file written by `save`; only its vocabulary is used, the pipeline is rebuilt for its kind."""
         document = _read_document(path)
         try:
             backend = _rebuild(document["kind"], document["tokenizer"])
         except Exception as error:  # the library raises no narrower class
-            raise _not_ours(path, f"holds no usable tokenizer: {error}") from None
+            raise _invalid_file(path, f"has no usable tokenizer: {error}") from None
         return cls(backend, kind=document["kind"], normalization=document["normalization"])
 
 
@@ -179,32 +179,32 @@ def _read_document(path: str | Path) -> dict[str, Any]:
         document = parse_json(read_text(path, LARGEST_FILE))
     except OSError as error:
         raise SaccadeError(
-            f"cannot be read: {error.strerror}", where=str(path), do="name a tokenizer.json that Saccade wrote"
+            f"cannot be read: {error.strerror}", where=str(path), do="give a tokenizer.json written by Saccade"
         ) from None
     except (ValueError, RecursionError) as error:
-        what = str(error) if isinstance(error, ValueError) else "nested too deep"
-        raise _not_ours(path, f"is not JSON ({what})") from None
+        what = str(error) if isinstance(error, ValueError) else "nested too deeply"
+        raise _invalid_file(path, f"is not JSON ({what})") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise _not_ours(path, "was not written by Saccade")
+        raise _invalid_file(path, "was not written by Saccade")
     if document.get("version") != VERSION:
-        raise _not_ours(path, f"has format version {shown(document.get('version'))}, this Saccade reads {VERSION}")
+        raise _invalid_file(path, f"has format version {shown(document.get('version'))}, this version reads {VERSION}")
     if document.get("kind") not in get_args(TokenizerKind):
-        raise _not_ours(path, f"has the unknown kind {shown(document.get('kind'))}")
+        raise _invalid_file(path, f"has the unknown kind {shown(document.get('kind'))}")
     if document.get("normalization") not in get_args(Normalization):
-        raise _not_ours(path, f"has the unknown normalization {shown(document.get('normalization'))}")
+        raise _invalid_file(path, f"has the unknown normalization {shown(document.get('normalization'))}")
     if not isinstance(document.get("tokenizer"), dict):
-        raise _not_ours(path, "holds no tokenizer")
-    if strange := document.keys() - {"format", "version", "kind", "normalization", "tokenizer"}:
-        raise _not_ours(path, f"has the unknown part {shown(min(strange))}")
+        raise _invalid_file(path, "has no tokenizer")
+    if unknown := document.keys() - {"format", "version", "kind", "normalization", "tokenizer"}:
+        raise _invalid_file(path, f"has the unknown key {shown(min(unknown))}")
     return document
 
 
-def _not_ours(path: str | Path, what: str) -> SaccadeError:
-    return SaccadeError(what, where=str(path), do="use the tokenizer.json from the model's folder, copied whole")
+def _invalid_file(path: str | Path, what: str) -> SaccadeError:
+    return SaccadeError(what, where=str(path), do="use an unmodified copy of the model's tokenizer.json")
 
 
 def _rebuild(kind: TokenizerKind, saved: Mapping[str, Any]) -> rust.Tokenizer:
-    """The tokenizer that a file describes, made anew from its vocabulary, or a ValueError."""
+    """Rebuild a tokenizer from the vocabulary of a file; an invalid file raises ValueError."""
     vocabulary = read_vocabulary(saved.get("model"), scored=kind == "unigram")
     if tuple(vocabulary.pieces[: len(SYMBOL_PIECES)]) != SYMBOL_PIECES:
         raise ValueError(f"ids 0 to 3 are not {', '.join(SYMBOL_PIECES)}")
@@ -212,12 +212,12 @@ def _rebuild(kind: TokenizerKind, saved: Mapping[str, Any]) -> rust.Tokenizer:
     check_pipeline(saved, json.loads(empty.to_str()))
     backend = _assemble(kind, vocabulary)
     if kind == "byte" and backend.get_vocab() != {piece: index for index, piece in enumerate(vocabulary.pieces)}:
-        raise ValueError("its vocabulary is not that of the 256 bytes")
+        raise ValueError("its vocabulary is not the 256 bytes")
     return backend
 
 
 def _assemble(kind: TokenizerKind, vocabulary: Vocabulary) -> rust.Tokenizer:
-    """The pipeline of a kind around a vocabulary."""
+    """The tokenizer of a kind with a vocabulary."""
     ids = {piece: index for index, piece in enumerate(vocabulary.pieces)}
     if kind == "bpe":
         return _subword_pipeline(models.BPE(ids, vocabulary.merges, unk_token=UNKNOWN, fuse_unk=True))
@@ -232,7 +232,7 @@ def _assemble(kind: TokenizerKind, vocabulary: Vocabulary) -> rust.Tokenizer:
 
 
 def _subword_pipeline(model: models.Model) -> rust.Tokenizer:
-    """A pipeline that loses nothing: every space becomes the first character of the piece after it."""
+    """A lossless subword pipeline: every space becomes the first character of the piece after it."""
     backend = rust.Tokenizer(model)
     backend.normalizer = normalizers.Replace(SPACE, ESCAPED_SPACE)
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -269,7 +269,7 @@ def _train_unigram(lines: Iterable[str], size: int) -> rust.Tokenizer:
 
 
 def _count_words(lines: Iterable[str]) -> dict[str, int]:
-    """How often each stretch within the subword bounds occurs."""
+    """Count the pre-tokens of the subword pipeline."""
     counter = _train_words(_subword_pipeline(models.WordLevel(unk_token=UNKNOWN)), lines, size=2**31, min_frequency=1)
     counts: Counter[int] = Counter()
     for chunk in _chunks(lines):
@@ -279,7 +279,7 @@ def _count_words(lines: Iterable[str]) -> dict[str, int]:
 
 
 def _character_pipeline() -> rust.Tokenizer:
-    """Every character is a token, the space too."""
+    """Every character is a token, including the space."""
     backend = rust.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.Split(ANY_CHARACTER, behavior="isolated")
     backend.decoder = decoders.Fuse()
@@ -287,7 +287,7 @@ def _character_pipeline() -> rust.Tokenizer:
 
 
 def _byte_pipeline() -> rust.Tokenizer:
-    """The 256 bytes of UTF-8; since no character is in the vocabulary, each falls back to its bytes."""
+    """Every UTF-8 byte is a token: no character is in the vocabulary, so each falls back to its bytes."""
     pieces = [*SYMBOL_PIECES, *(f"<0x{byte:02X}>" for byte in range(256))]
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     backend = rust.Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN, byte_fallback=True))
@@ -297,11 +297,11 @@ def _byte_pipeline() -> rust.Tokenizer:
 
 
 def _word_pipeline() -> rust.Tokenizer:
-    """Whatever stands between spaces is a token."""
+    """Every whitespace-separated word is a token."""
     backend = rust.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     backend.normalizer = normalizers.Replace(SYMBOL_WORD_START, ESCAPED_BRACKET)
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    # This decoder joins with spaces unless a piece starts with the prefix, and none starts with a noncharacter.
+    # This decoder joins pieces with spaces unless a piece starts with the prefix; no piece starts with a noncharacter.
     joined = decoders.WordPiece(prefix=ESCAPED_SPACE, cleanup=False)
     backend.decoder = decoders.Sequence([joined, decoders.Replace(ESCAPED_BRACKET, "<")])
     return backend
@@ -316,17 +316,17 @@ def _train_words(backend: rust.Tokenizer, lines: Iterable[str], size: int, min_f
 
 
 def _without_special_tokens(backend: rust.Tokenizer) -> rust.Tokenizer:
-    """The same tokenizer, but it no longer finds its symbols in the user's text."""
+    """Remove the special tokens, so that the tokenizer does not match them in the user's text."""
     document = json.loads(backend.to_str())
     document["added_tokens"] = []
     return rust.Tokenizer.from_str(json.dumps(document))
 
 
 def _alphabet(lines: Iterable[str], limit: int) -> list[str]:
-    """The most frequent characters as the subword pipeline sees them."""
+    """The `limit` most frequent characters, escaped as in the subword pipeline."""
     frequencies = np.zeros(sys.maxunicode + 1, dtype=np.int64)
     for chunk in _chunks(lines):
-        text = " ".join(["", *chunk])  # each line gets its space in front
+        text = " ".join(["", *chunk])  # Metaspace prepends a space to each line
         codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         frequencies += np.bincount(codes, minlength=len(frequencies))
     order = np.argsort(-frequencies, kind="stable")[: min(limit, np.count_nonzero(frequencies))]
@@ -339,22 +339,22 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-class Lines:
-    """Texts as a tokenizer sees them, normalised and without the empty ones, as often as they are asked for."""
+class NormalizedTexts:
+    """A re-iterable over normalised, non-empty texts."""
 
     def __init__(self, texts: Iterable[str], normalization: Normalization) -> None:
-        self._texts = repeatable(texts)
+        self._texts = require_reiterable(texts)
         self._normalization = normalization
 
     def __iter__(self) -> Iterator[str]:
         return (line for text in self._texts if (line := normalize(text, self._normalization)))
 
 
-class Texts:
-    """The texts of pairs, as often as they are asked for: of one side, or of both in turn."""
+class PairTexts:
+    """A re-iterable over the texts of pairs: of one side, or of both sides alternately."""
 
     def __init__(self, pairs: Iterable[Pair], sides: tuple[int, ...]) -> None:
-        self._pairs = repeatable(pairs)
+        self._pairs = require_reiterable(pairs)
         self._sides = sides
 
     def __iter__(self) -> Iterator[str]:
@@ -364,8 +364,8 @@ class Texts:
 T = TypeVar("T")
 
 
-def repeatable(items: Iterable[T]) -> Iterable[T]:
-    """The same, unless it could be gone through only once."""
+def require_reiterable(items: Iterable[T]) -> Iterable[T]:
+    """Return `items`; an iterator, which can be iterated only once, raises TypeError."""
     if iter(items) is items:
-        raise TypeError("these items are gone through several times: give a list, not an iterator")
+        raise TypeError("the items are iterated several times: pass a list, not an iterator")
     return items

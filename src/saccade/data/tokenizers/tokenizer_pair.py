@@ -1,32 +1,33 @@
-"""The tokenizers of both sides of the data: trained, written and read together."""
+"""The source and target tokenizers: trained, saved and loaded together."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from saccade.data.config import DataConfig, TokenizerKind
 from saccade.data.reading.pair_files import Pair
-from saccade.data.tokenizers.tokenizer import Texts, Tokenizer
+from saccade.data.tokenizers.tokenizer import CHUNK_LINES, PairTexts, Tokenizer
 from saccade.folder import damaged
 
 JOINT, SOURCE, TARGET = "tokenizer.json", "tokenizer.source.json", "tokenizer.target.json"
 
 
 class Tokenizers(NamedTuple):
-    """The tokenizers of both sides; one and the same if the vocabulary is joint."""
+    """The source and target tokenizers; one object if the vocabulary is joint."""
 
     source: Tokenizer
     target: Tokenizer
 
 
 def train_tokenizers(pairs: Iterable[Pair], config: DataConfig) -> Tokenizers:
-    """Learn the vocabularies that the settings ask for; the pairs are gone through several times and never held."""
+    """Train the tokenizers that the config describes; `pairs` is iterated several times and never held in memory."""
 
     def train(kind: TokenizerKind, size: int, *sides: int) -> Tokenizer:
-        texts = Texts(pairs, sides)
+        texts = PairTexts(pairs, sides)
         return Tokenizer.train(
             kind, texts, size=size, min_frequency=config.min_frequency, normalization=config.normalization
         )
@@ -41,7 +42,7 @@ def train_tokenizers(pairs: Iterable[Pair], config: DataConfig) -> Tokenizers:
 
 
 def save_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
-    """One file for a joint vocabulary, two for separate ones."""
+    """Save the tokenizers: one file for a joint vocabulary, else two."""
     if tokenizers.source is tokenizers.target:
         tokenizers.source.save(folder / JOINT)
     else:
@@ -50,11 +51,11 @@ def save_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
 
 
 def load_tokenizers(folder: Path, names: Collection[str] | None = None) -> Tokenizers:
-    """What `save_tokenizers` wrote, if `names` has it; a joint vocabulary is one object for both sides."""
+    """Load what `save_tokenizers` wrote; `names` are the files to consider, by default those in the folder."""
     names = {file.name for file in folder.glob("tokenizer*.json")} if names is None else names
     for name in (SOURCE, TARGET):
         if (name in names) == (JOINT in names):
-            raise damaged(folder / name, "should stand in the folder, or tokenizer.json instead of both")
+            raise damaged(folder / name, f"must be in the folder, or {JOINT} instead of both files")
     if JOINT in names:
         joint = Tokenizer.load(folder / JOINT)
         return Tokenizers(joint, joint)
@@ -62,8 +63,28 @@ def load_tokenizers(folder: Path, names: Collection[str] | None = None) -> Token
 
 
 def tokenizers_digest(tokenizers: Tokenizers) -> str:
-    """A hash of everything in the tokenizers."""
+    """The SHA-256 of the saved form of both tokenizers."""
     digest = hashlib.sha256(b"joint" if tokenizers.source is tokenizers.target else b"separate")
     for tokenizer in tokenizers:
         digest.update(tokenizer.document().encode("utf-8"))
     return digest.hexdigest()
+
+
+class PiecePairs:
+    """A re-iterable over pairs as space-separated pieces, for learning a lexicon of pieces."""
+
+    def __init__(self, pairs: Iterable[Pair], tokenizers: Tokenizers) -> None:
+        self.pairs = pairs
+        self.tokenizers = tokenizers
+
+    def __iter__(self) -> Iterator[Pair]:
+        pairs = iter(self.pairs)
+        while chunk := list(islice(pairs, CHUNK_LINES)):
+            sources = join_pieces(self.tokenizers.source, [pair.source for pair in chunk])
+            targets = join_pieces(self.tokenizers.target, [pair.target for pair in chunk])
+            yield from map(Pair, sources, targets)
+
+
+def join_pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+    """Each text as its pieces, separated by spaces."""
+    return [" ".join(tokenizer.pieces(ids)) for ids in tokenizer.encode_batch(texts)]

@@ -1,10 +1,11 @@
 """Training of unigram subword vocabularies (Kudo 2018, "Subword Regularization", section 3.2).
 
-The tokenizers library has a trainer too, but its result depends on the order of a hash map and on threads: two runs on
-one text give two vocabularies. This one gives the same vocabulary every time.
+The trainer of the tokenizers library is not deterministic: its result depends on hash map order and on threads. This
+one always gives the same vocabulary.
 
-Words are laid end to end in one string of characters. An *edge* is a piece over some of them: `edges[n - 1, p]` is the
-piece of length n that starts at position p, or `NONE`. All words are walked through their lattices in step.
+All words are concatenated into one string. An *edge* of the segmentation lattice is a piece at a position:
+`edges[n - 1, p]` is the piece of length n that starts at position p, or `NONE`. The lattices of all words are processed
+in parallel (vectorised over words).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from numpy.typing import NDArray
 
 LONGEST_PIECE = 16
 MOST_SEEDS = 1_000_000
-SHRINK = 0.75  # the share of pieces that survives a round of pruning
-SPARE = 1.1  # pruning stops at this multiple of the size; the last cut goes by probability
+SHRINK = 0.75  # the share of pieces kept in a pruning round
+SPARE = 1.1  # pruning stops at this multiple of the size; then the most probable pieces are kept
 EM_STEPS = 2
-LEAST_EXPECTED = 0.5  # pieces expected less often than this are dropped after an EM step
-NONE = -1  # indexes the last element, which holds the score of "no such piece"
+LEAST_EXPECTED = 0.5  # pieces with a smaller expected count are dropped after an EM step
+NONE = -1  # no piece; as an index it selects the last score, which is -inf
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -39,7 +40,7 @@ class ScoredPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class Spans:
-    """Stretches of the string, longest first: the words with how often they occur, or the pieces."""
+    """Spans of the string, longest first: the words with their counts, or the pieces."""
 
     starts: Integers
     lengths: Integers
@@ -47,19 +48,19 @@ class Spans:
 
     @property
     def nodes(self) -> Integers:
-        """Where each span's lattice begins in an array that has length + 1 nodes a span."""
+        """The first lattice node of each span; a span has length + 1 nodes."""
         return np.cumsum(self.lengths + 1) - (self.lengths + 1)
 
     def reaching(self, length: int) -> int:
-        """How many spans have at least this length; they come first."""
+        """The number of spans with at least this length; they come first."""
         return int(np.searchsorted(-self.lengths, -length, side="right"))
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The candidates of one round; the first `required` ones are the alphabet and stay."""
+    """Candidate pieces; the first `required` are the alphabet and are always kept."""
 
-    starts: Integers  # where the piece occurs for the first time
+    starts: Integers  # the first occurrence of the piece
     lengths: Integers
     scores: Floats  # log probabilities
     edges: NDArray[np.int32]  # (LONGEST_PIECE, characters)
@@ -69,7 +70,7 @@ class Pieces:
         return len(self.starts)
 
     def keep(self, kept: NDArray[np.bool_]) -> Pieces:
-        """Only the kept candidates."""
+        """The candidates selected by a mask."""
         renamed = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE).astype(np.int32)
         return Pieces(
             self.starts[kept], self.lengths[kept], self.scores[kept], renamed[self.edges], required=self.required
@@ -77,7 +78,7 @@ class Pieces:
 
 
 def train_unigram(words: Mapping[str, int], size: int) -> list[ScoredPiece]:
-    """At most `size` pieces that explain the counted words best, the likeliest first."""
+    """Train a unigram vocabulary of at most `size` pieces on word counts; the most probable piece comes first."""
     words = within_alphabet(words, size)
     ordered = sorted(words, key=lambda word: (-len(word), word))
     string = "".join(ordered)
@@ -90,7 +91,7 @@ def train_unigram(words: Mapping[str, int], size: int) -> list[ScoredPiece]:
             pieces = improve(spans, pieces)
         if len(pieces) <= goal:
             break
-        pieces = pieces.keep(worth_keeping(spans, pieces, max(goal, int(SHRINK * len(pieces)))))
+        pieces = pieces.keep(prune(spans, pieces, max(goal, int(SHRINK * len(pieces)))))
     texts = [string[start : start + length] for start, length in zip(pieces.starts, pieces.lengths, strict=True)]
     scored = [ScoredPiece(text, float(score)) for text, score in zip(texts, pieces.scores, strict=True)]
     alphabet, others = scored[: pieces.required], scored[pieces.required :]
@@ -99,12 +100,12 @@ def train_unigram(words: Mapping[str, int], size: int) -> list[ScoredPiece]:
 
 
 def likeliest_first(entry: ScoredPiece) -> tuple[float, str]:
-    """The sorting key of a vocabulary."""
+    """The sort key of a vocabulary: by falling score, then by piece."""
     return -entry.score, entry.piece
 
 
 def within_alphabet(words: Mapping[str, int], size: int) -> Mapping[str, int]:
-    """The words, cut at all but the `size` most frequent characters; those others stay unknown."""
+    """Split words at all but the `size` most frequent characters; the rare characters are unknown."""
     characters: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
@@ -121,7 +122,7 @@ def within_alphabet(words: Mapping[str, int], size: int) -> Mapping[str, int]:
 
 
 def seed(string: str, spans: Spans) -> Pieces:
-    """The alphabet and all repeated substrings of words, scored by the characters they cover."""
+    """The seed vocabulary: the alphabet and all repeated substrings of words, scored by the characters they cover."""
     characters = np.frombuffer(string.encode("utf-32-le"), dtype=np.uint32)
     to_end = np.repeat(spans.starts + spans.lengths, spans.lengths) - np.arange(len(string))
     weights = np.repeat(spans.counts, spans.lengths)
@@ -132,7 +133,7 @@ def seed(string: str, spans: Spans) -> Pieces:
     positions = np.arange(len(string))
     names = letters.astype(np.int64)
     for length in range(1, LONGEST_PIECE + 1):
-        if length > 1:  # a substring repeats only if the one without its last character does
+        if length > 1:  # a substring repeats only if its prefix does
             longer = to_end[positions] >= length
             positions, names = positions[longer], names[longer]
             names = names * len(alphabet) + letters[positions + length - 1]
@@ -157,7 +158,7 @@ def seed(string: str, spans: Spans) -> Pieces:
 
 
 def improve(spans: Spans, pieces: Pieces) -> Pieces:
-    """One step of expectation maximisation; pieces that are hardly expected go."""
+    """One EM step; pieces with a small expected count are dropped."""
     expected = expected_counts(spans, pieces)
     kept = expected >= LEAST_EXPECTED
     kept[: pieces.required] = True
@@ -166,7 +167,7 @@ def improve(spans: Spans, pieces: Pieces) -> Pieces:
 
 
 def expected_counts(spans: Spans, pieces: Pieces) -> Floats:
-    """How often each piece is expected over all segmentations of all words: the forward-backward algorithm."""
+    """The expected count of each piece over all segmentations of all words, by the forward-backward algorithm."""
     edges, scores = pieces.edges, pieces.scores
     with_none = np.append(scores, -np.inf)
     nodes = spans.nodes
@@ -191,7 +192,7 @@ def expected_counts(spans: Spans, pieces: Pieces) -> Floats:
             for length in range(1, min(LONGEST_PIECE, remaining) + 1)
         ]
         backward[node] = np.logaddexp.reduce(paths, axis=0)
-    # From here on every position at once: its span, its node, and the likelihood of its whole word.
+    # Vectorised over positions: the lattice node of each, and the likelihood and count of its word.
     node = np.arange(len(edges[0])) + np.repeat(np.arange(len(nodes)), spans.lengths)
     whole = np.repeat(forward[nodes + spans.lengths], spans.lengths)
     counts = np.repeat(spans.counts, spans.lengths)
@@ -204,15 +205,15 @@ def expected_counts(spans: Spans, pieces: Pieces) -> Floats:
     return expected
 
 
-class Walk(NamedTuple):
-    """One piece of the best segmentation of each span that has one more."""
+class BacktraceStep(NamedTuple):
+    """The next piece, from the end, of the best segmentation of each unfinished span."""
 
     spans: Integers
     pieces: NDArray[np.int32]
 
 
-def best_segmentations(spans: Spans, pieces: Pieces, *, divided: bool = False) -> Iterator[Walk]:
-    """The Viterbi algorithm, then the best pieces from the last to the first; if `divided`, at least two a span."""
+def best_segmentations(spans: Spans, pieces: Pieces, *, divided: bool = False) -> Iterator[BacktraceStep]:
+    """Viterbi algorithm with backtrace from the last piece to the first; `divided` forbids one-piece segmentations."""
     edges = pieces.edges
     with_none = np.append(pieces.scores, -np.inf)
     nodes = spans.nodes
@@ -237,25 +238,25 @@ def best_segmentations(spans: Spans, pieces: Pieces, *, divided: bool = False) -
     while len(unfinished):
         step = steps[nodes[unfinished] + ends[unfinished]]
         ends[unfinished] -= step
-        yield Walk(unfinished, edges[step - 1, spans.starts[unfinished] + ends[unfinished]])
+        yield BacktraceStep(unfinished, edges[step - 1, spans.starts[unfinished] + ends[unfinished]])
         unfinished = unfinished[ends[unfinished] > 0]
 
 
-def worth_keeping(spans: Spans, pieces: Pieces, goal: int) -> NDArray[np.bool_]:
-    """The `goal` pieces, alphabet included, without which the text would become least likely."""
+def prune(spans: Spans, pieces: Pieces, goal: int) -> NDArray[np.bool_]:
+    """A mask of the `goal` pieces, alphabet included, whose removal would reduce the likelihood most."""
     frequency = np.zeros(len(pieces))
-    for walk in best_segmentations(spans, pieces):
-        frequency += np.bincount(walk.pieces, weights=spans.counts[walk.spans], minlength=len(pieces))
+    for backtrace in best_segmentations(spans, pieces):
+        frequency += np.bincount(backtrace.pieces, weights=spans.counts[backtrace.spans], minlength=len(pieces))
     total = frequency.sum()
     (used,) = np.nonzero((frequency > 0) & (pieces.lengths > 1))
     used = used[np.argsort(-pieces.lengths[used], kind="stable")]
     own = Spans(pieces.starts[used], pieces.lengths[used], frequency[used])
-    # Without a piece, its occurrences go to the pieces of its best other segmentation.
+    # If a piece is removed, its occurrences are segmented into the pieces of its second-best segmentation.
     parts = np.zeros(len(used))
     likelihood = np.zeros(len(used))
-    for walk in best_segmentations(own, pieces, divided=True):
-        likelihood[walk.spans] += np.log(frequency[walk.pieces] + own.counts[walk.spans])
-        parts[walk.spans] += 1
+    for backtrace in best_segmentations(own, pieces, divided=True):
+        likelihood[backtrace.spans] += np.log(frequency[backtrace.pieces] + own.counts[backtrace.spans])
+        parts[backtrace.spans] += 1
     likelihood -= parts * np.log(total + own.counts * (parts - 1))
     loss = own.counts * (np.log(own.counts) - np.log(total) - likelihood)
 
@@ -266,8 +267,8 @@ def worth_keeping(spans: Spans, pieces: Pieces, goal: int) -> NDArray[np.bool_]:
 
 
 def digamma(values: Floats) -> Floats:
-    """The derivative of log gamma: with it, EM favours few pieces (Liang and Klein 2007)."""
-    import torch  # here, because those who only tokenise need nothing of it
+    """The derivative of log gamma: variational EM with it favours sparse vocabularies (Liang and Klein 2007)."""
+    import torch  # imported here: tokenising does not need torch
 
     result: Floats = torch.digamma(torch.from_numpy(values)).numpy()
     return result

@@ -13,7 +13,7 @@ import numpy as np
 from saccade.data.audit.examination import examine_chunk
 from saccade.data.cache.corpus_files import id_type
 from saccade.data.cache.encoding import encode_pairs
-from saccade.data.reading.hold_out import Keys, are_held, source_keys
+from saccade.data.reading.hold_out import Keys, held_out_mask, source_keys
 from saccade.data.reading.pair_stream import Chunk
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers
 from saccade.data.workers.messages import Frame
@@ -69,7 +69,7 @@ class Encode:
 
     def do(self, chunk: Chunk) -> Frame:
         """The ids and lengths of both sides, what was dropped, and which pairs are `held`."""
-        held = are_held(chunk.pairs, self.held)
+        held = held_out_mask(chunk.pairs, self.held)
         taught = [chunk.pairs[place] for place in np.flatnonzero(~held)]
         encoded = encode_pairs(taught, self.tokenizers, max_length=self.max_length, max_ratio=self.max_ratio)
         source, target = self.tokenizers

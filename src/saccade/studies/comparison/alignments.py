@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.errors import SaccadeError
-from saccade.folder import LARGEST, damaged, read_json, replace_file
+from saccade.folder import MAX_JSON_BYTES, damaged, read_json, replace_file
 from saccade.inference.explanation import Explanation
 
 MOST_PIECES = 400  # of either side are kept: more would be smaller than a dot of the picture
@@ -46,7 +46,7 @@ def write_alignment(output: Path, name: str, alignment: Alignment) -> None:
     path = alignment_path(output, name)
     rows = [" ".join(str(round(UNIT * weight)) for weight in row) for row in alignment.weights]
     text = json.dumps({**asdict(alignment), "weights": rows}, ensure_ascii=False, indent=0) + "\n"
-    if len(text.encode("utf-8")) > LARGEST:
+    if len(text.encode("utf-8")) > MAX_JSON_BYTES:
         fault = "it is too long to be drawn"
         text = json.dumps(asdict(Alignment(alignment.sentence, fault=fault)), ensure_ascii=False) + "\n"
     try:

@@ -20,8 +20,8 @@ from saccade.studies.comparison.result import Result, outputs_path, read_result,
 from saccade.studies.comparison.standings import Standings, standings_of
 from saccade.studies.comparison.tables import csv_text, figures, tables_of
 from saccade.studies.comparison.worker import Job, write_job
-from saccade.training.run_directory import RunDirectory
-from saccade.training.run_lock import run_lock
+from saccade.training.runs.directory import RunDirectory
+from saccade.training.runs.lock import run_lock
 from saccade.version import __version__
 
 INTERRUPTED = frozenset(128 + number for number in STOPS)

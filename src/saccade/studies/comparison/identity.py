@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saccade.config import merge, underscored
-from saccade.data.reading.input_files import InputFile, Inputs
+from saccade.data.reading.input_files import InputFile, InputFiles
 from saccade.errors import SaccadeError
 from saccade.folder import read_json
 from saccade.studies.comparison.request import PATHS, Request
@@ -20,7 +20,7 @@ PLACES = (*PATHS, "cache", "workers")
 
 def identity_of(request: Request) -> dict[str, Any]:
     """All that a row of the table depends on but its model; files count by their content, wherever they lie."""
-    files = Inputs(request.config(request.entries[0]).data).digests()
+    files = InputFiles(request.config(request.entries[0]).data).digests()
     files["test_source"] = [InputFile(str(request.test_source)).digest]
     files["test_reference"] = [InputFile(str(path)).digest for path in request.test_references]
     budget = {"minutes": request.budget.minutes, "tokens": request.budget.tokens}

@@ -7,8 +7,8 @@ from typing import Any
 
 from saccade.studies.comparison.budget import Budget
 from saccade.training.config import RunConfig, TrainingConfig
-from saccade.training.learning_rate_schedule import paper_peak
-from saccade.training.stopping import updates_for
+from saccade.training.learning_rate_schedule import noam_peak
+from saccade.training.stopping import updates_within
 
 SHARE = 0.92  # of the minutes is planned: the speed of a machine varies, and checkpoints take time too
 VALIDATIONS = 6
@@ -72,7 +72,7 @@ def plan(
         else:
             validation = speed.loss_seconds + sentences * each
     work = (SHARE * seconds - validations * validation) / speed.seconds_an_update
-    updates = max(1, int(work if training is None else updates_for(training, work)))
+    updates = max(1, int(work if training is None else updates_within(training, work)))
     return Plan(updates, min(validations, updates), tokens_an_update, speed, sentences)
 
 
@@ -89,7 +89,7 @@ def planned_settings(found: Plan, budget: Budget, family: RunConfig) -> dict[str
             "max_minutes": budget.minutes,
             "schedule": "linear",
             "warmup_steps": min(500, found.updates // 10),
-            "learning_rate": training.learning_rate or paper_peak(family.choice().config.width, training.warmup_steps),
+            "learning_rate": training.learning_rate or noam_peak(family.choice().config.width, training.warmup_steps),
             "average_last": AVERAGED,
             "keep_checkpoints": max(AVERAGED, training.keep_checkpoints),
             "checkpoint_every": max(1, found.updates // CHECKPOINTS),

@@ -15,7 +15,7 @@ from saccade.studies.comparison.budget import Budget
 from saccade.studies.comparison.entries import Entry
 from saccade.studies.comparison.planning import Plan, planned_settings
 from saccade.training.config import RunConfig, run_config
-from saccade.training.run import check as check_run
+from saccade.training.run import check_config as check_run
 
 LIMITS = ("max_steps", "max_epochs", "max_minutes")
 PATHS = ("source", "target", "valid_source", "valid_target")

@@ -10,7 +10,7 @@ from typing import Any
 from saccade.evaluation.bootstrap import Interval
 from saccade.evaluation.length_buckets import LONG
 from saccade.studies.comparison.standings import Row, Standings
-from saccade.training.compute_settings import byte_size
+from saccade.training.compute_settings import format_bytes
 
 NOTHING = "–"
 
@@ -83,7 +83,7 @@ def cost(found: Standings) -> Table:
                 f"{trained.tokens_a_second:,.0f}" if trained else NOTHING,
                 f"{decoded.tokens / decoded.seconds:,.0f}" if decoded else NOTHING,
                 f"{decoded.sentences / decoded.seconds:,.1f}" if decoded else NOTHING,
-                byte_size(row.result.peak_memory) if trained else NOTHING,
+                format_bytes(row.result.peak_memory) if trained else NOTHING,
                 row.costs.sequential,
                 row.costs.path,
             ]

@@ -7,18 +7,18 @@ from itertools import islice
 
 import torch
 
-from saccade.data.sampling.batch_sampler import Order
+from saccade.data.sampling.batch_sampler import BatchSampler
 from saccade.inference.translator import Translator
 from saccade.model_folder import vocabulary_sizes
 from saccade.studies.comparison.planning import Speed
-from saccade.training.assembly import make_loop
-from saccade.training.compute_settings import autocast_for, choose_precision, prepare_machine
+from saccade.training.compute_settings import choose_precision, configure_process, make_autocast
 from saccade.training.config import RunConfig
+from saccade.training.loop import make_loop
 from saccade.training.objectives.factory import make_likelihood
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.preflight.forecast import synchronize
-from saccade.training.run import check
-from saccade.training.run_data import Data
+from saccade.training.run import check_config
+from saccade.training.runs.data import RunData
 from saccade.training.validation import group_by_source, validate
 
 UPDATES = 20
@@ -28,18 +28,18 @@ SHARE = 0.1  # of the budget that a trial may take, where it has its fewest upda
 RATE = 1e-4  # small enough that no model falls apart in a few updates
 
 
-def tokens_an_update(data: Data, config: RunConfig) -> float:
+def tokens_an_update(data: RunData, config: RunConfig) -> float:
     """Mean target tokens of an update, end symbols included."""
-    batches = Order.of(data.train, config.data, config.training.seed).batches_an_epoch
+    batches = BatchSampler.from_config(data.train, config.data, config.training.seed).batches_per_epoch
     updates = -(-batches // config.training.accumulate)
     return data.train.statistics.target_tokens / max(1, updates)
 
 
-def measure(data: Data, config: RunConfig, budget_seconds: float) -> Speed:
+def measure(data: RunData, config: RunConfig, budget_seconds: float) -> Speed:
     """Train a fresh model for some updates on the first batches, validate it once, and throw it away."""
-    device = check(config)
+    device = check_config(config)
     training = config.training
-    prepare_machine(training)
+    configure_process(training)
     torch.manual_seed(training.seed)
     choice = config.choice()
     model = choice.build(vocabulary_sizes(data.tokenizers)).to(device)
@@ -47,12 +47,12 @@ def measure(data: Data, config: RunConfig, budget_seconds: float) -> Speed:
     loop = make_loop(
         model,
         lambda _: likelihood,
-        Order.of(data.train, config.data, training.seed),
+        BatchSampler.from_config(data.train, config.data, training.seed),
         training,
         rate=lambda _: RATE,
         symbols=data.tokenizers.target.symbols,
         device=device,
-        autocast=autocast_for(device, choose_precision(device, training.precision)),
+        autocast=make_autocast(device, choose_precision(device, training.precision)),
     )
     model.train()
     times: list[float] = []
@@ -77,7 +77,7 @@ def measure(data: Data, config: RunConfig, budget_seconds: float) -> Speed:
     )
 
 
-def validation_seconds(data: Data, config: RunConfig, translator: Translator, sentences: int) -> float:
+def validation_seconds(data: RunData, config: RunConfig, translator: Translator, sentences: int) -> float:
     """The time of one validation; outputs are as long as real ones, which those of an untrained model are not."""
     assert data.valid is not None
     ratio = data.train.statistics.target_tokens / max(1, data.train.statistics.source_tokens)

@@ -41,14 +41,14 @@ from saccade.studies.comparison.result import (
     write_result,
 )
 from saccade.studies.comparison.trial import measure, tokens_an_update
-from saccade.training.checkpoints.checkpoint import checkpoints, load_state
-from saccade.training.compute_settings import prepare_machine
+from saccade.training.checkpoints.checkpoint import list_checkpoints, load_state
+from saccade.training.compute_settings import configure_process
 from saccade.training.config import RunConfig
-from saccade.training.preflight.process_memory import highest_memory
+from saccade.training.preflight.process_memory import peak_memory
 from saccade.training.run import resume, train
-from saccade.training.run_data import Data, check_lengths, load_data
-from saccade.training.run_directory import RunDirectory
-from saccade.training.run_tracking import read_rows
+from saccade.training.runs.data import RunData, check_lengths, load_data
+from saccade.training.runs.directory import RunDirectory
+from saccade.training.runs.tracking import read_rows
 
 FAILED = 3  # Python itself leaves with 1 or 2
 INTERRUPTED = {"Ctrl-C": 128 + signal.SIGINT, "SIGTERM": 128 + signal.SIGTERM}
@@ -116,7 +116,7 @@ def plan_run(job: Job) -> int:
     return 0
 
 
-def check_readable(request: Request, config: RunConfig, data: Data) -> None:
+def check_readable(request: Request, config: RunConfig, data: RunData) -> None:
     """Refuse texts that are too long for the model before it has learnt for hours."""
     model: Any = config.choice().build(vocabulary_sizes(data.tokenizers))
     check_lengths(model, data)
@@ -140,7 +140,7 @@ def train_run(job: Job) -> int:
     if result.trained is None:
         ended = resume(directory.path, places_in(config)) if directory.config.is_file() else train(config)
         # This includes the longest possible batch, which every run is tried with before it learns.
-        peak = max(result.peak_memory, highest_memory(choose_device(config.training.device)))
+        peak = max(result.peak_memory, peak_memory(choose_device(config.training.device)))
         if ended.interrupted is not None:
             write_result(output, replace(result, status="planned", reason=None, peak_memory=peak))
             return INTERRUPTED[ended.interrupted]
@@ -154,7 +154,7 @@ def train_run(job: Job) -> int:
         )
         write_result(output, result)
     else:
-        prepare_machine(config.training)
+        configure_process(config.training)
     translator = load(directory.path, config.training.device, engine="torch")
     translated = translate(job.request, result, translator)
     draw(job, translator)
@@ -181,7 +181,7 @@ def places_in(config: RunConfig) -> dict[str, Any]:
 
 def account_of(directory: RunDirectory) -> Trained:
     """What a finished training cost."""
-    progress = load_state(checkpoints(directory.checkpoints)[-1]).progress
+    progress = load_state(list_checkpoints(directory.checkpoints)[-1]).progress
     rows = read_rows(directory.timing) if directory.timing.exists() else []
     rates = [rate for row in rows if (rate := float(row["tokens_per_second"])) > 0]
     return Trained(
@@ -213,7 +213,7 @@ def translate(request: Request, result: Result, translator: Translator) -> Resul
 def align_run(job: Job) -> int:
     """Draw the sentence of the comparison with a model that is done; returns the exit code."""
     _, config = planned(job)
-    prepare_machine(config.training)
+    configure_process(config.training)
     draw(job, load(run_path(Path(job.output), job.entry.name), config.training.device, engine="torch"))
     return 0
 

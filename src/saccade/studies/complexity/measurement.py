@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from saccade.errors import is_out_of_memory
 from saccade.studies.complexity import resident
 from saccade.studies.complexity.subjects import MEASURED_PLACE, SUBJECTS, Sizes, Subject
-from saccade.training.preflight.process_memory import forget_highest_of_process
+from saccade.training.preflight.process_memory import reset_process_peak_memory
 
 SHORT = 16  # places of the input that loads the kernels before anything is measured
 FEWEST, MOST = 3, 200  # timed runs
@@ -148,7 +148,7 @@ def measure_memory(subject: Subject, layer: nn.Module, x: Tensor, gradient: Tens
     base = resident.settle()
     outputs = subject.run(layer, x)
     forward = resident.status("VmHWM") - base
-    forget_highest_of_process()
+    reset_process_peak_memory()
     torch.autograd.backward(outputs, gradient)
     backward = resident.status("VmHWM") - base
     del outputs

@@ -13,8 +13,8 @@ import platform
 import resource
 from collections.abc import Iterator
 
-from saccade.allocator import TOP_PAD, TRIM_THRESHOLD, keep_memory
-from saccade.training.preflight.process_memory import PROCESS, forget_highest_of_process, kilobytes
+from saccade.allocator import TOP_PAD, TRIM_THRESHOLD, keep_freed_memory
+from saccade.training.preflight.process_memory import PROCESS, proc_bytes, reset_process_peak_memory
 
 MMAP_THRESHOLD = -3  # glibc's malloc.h
 SET_HUGE_PAGES_OFF = 41  # Linux's prctl.h: PR_SET_THP_DISABLE
@@ -24,7 +24,7 @@ OWN_MAPPING = 64 * 1024  # bytes from which a tensor gets pages of its own, whic
 
 def measurable() -> bool:
     """Whether this system lets a process watch its own memory as closely as needed here."""
-    return platform.libc_ver()[0] == "glibc" and forget_highest_of_process()
+    return platform.libc_ver()[0] == "glibc" and reset_process_peak_memory()
 
 
 def give_memory_back() -> None:
@@ -37,7 +37,7 @@ def give_memory_back() -> None:
 
 def reuse_memory() -> None:
     """From now on freed memory is reused, as in training: page faults are no part of a layer's time."""
-    if keep_memory():
+    if keep_freed_memory():
         ctypes.CDLL(None).prctl(SET_HUGE_PAGES_OFF, 0, 0, 0, 0)
 
 
@@ -45,13 +45,13 @@ def settle() -> int:
     """Give back all that is free, forget the highest mark, and return the bytes that remain in use."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
-    forget_highest_of_process()
+    reset_process_peak_memory()
     return status("VmRSS")
 
 
 def status(name: str) -> int:
     """The bytes that a line of the process's status states: VmRSS, VmHWM, VmData."""
-    found = kilobytes(PROCESS / "status", name)
+    found = proc_bytes(PROCESS / "status", name)
     assert found is not None  # `measurable` was asked first
     return found
 

@@ -1,1 +1,1 @@
-"""Training checkpoints: written, read, averaged, started from."""
+"""Training checkpoints: saving, loading, averaging, checks on resume, starting from a trained model."""

@@ -1,4 +1,4 @@
-"""The average of several sets of weights."""
+"""Checkpoint averaging."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from saccade.model_folder import WEIGHTS, load_tensors
 
 
 def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in model folders or checkpoints, summed in float64 (Vaswani et al. 2017, section 6.1)."""
+    """Average the weights of model folders or checkpoints in float64 (Vaswani et al. 2017, section 6.1)."""
     if not folders:
-        raise SaccadeError("there is nothing to average", do="name model folders or checkpoints")
+        raise SaccadeError("no weights to average", do="name model folders or checkpoints")
     sums: dict[str, Tensor] = {}
-    kinds: dict[str, torch.dtype] = {}
+    dtypes: dict[str, torch.dtype] = {}
     for folder in folders:
         verify(folder, WEIGHTS)
         tensors = load_tensors(folder / WEIGHTS)
         if sums and tensors.keys() != sums.keys():
-            raise damaged(folder / WEIGHTS, "holds other tensors than the first: they are not of one model")
+            raise damaged(folder / WEIGHTS, "tensor names differ from the first folder: not the same model")
         for name, tensor in tensors.items():
             if name in sums and sums[name].shape != tensor.shape:
-                raise damaged(folder / WEIGHTS, f"the tensor '{name}' has another shape than in the first")
-            kinds[name] = tensor.dtype
+                raise damaged(folder / WEIGHTS, f"the shape of tensor '{name}' differs from the first folder")
+            dtypes[name] = tensor.dtype
             sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
-    return {name: (total / len(folders)).to(kinds[name]) for name, total in sums.items()}
+    return {name: (total / len(folders)).to(dtypes[name]) for name, total in sums.items()}

@@ -1,4 +1,4 @@
-"""Saving beside training: a quick copy of the tensors, and a thread that writes it to disk."""
+"""Background saving: copy the tensors, then write them to disk in a thread while training continues."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ import torch
 from torch import Tensor, nn
 
 from saccade.model_folder import weights_of
-from saccade.training.checkpoints.checkpoint import Snapshot, State, optimizer_tensors, prune, write_checkpoint
+from saccade.training.checkpoints.checkpoint import Snapshot, TrainingState, optimizer_tensors, prune, write_checkpoint
 
-YIELDING = 10  # nice value of the writing thread: it takes the time that training leaves
+WRITER_NICE = 10  # nice value of the writing thread: training has priority
 
 
-class Copies:
-    """Room for one copy of some tensors, used again and again: fresh memory would cost more than the copying."""
+class CpuBuffers:
+    """Reusable CPU buffers for copies of tensors: allocating new memory would take longer than copying."""
 
     def __init__(self) -> None:
-        self._room: dict[str, Tensor] = {}
+        self._buffers: dict[str, Tensor] = {}
 
-    def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copies of tensors in the memory of the CPU; those of the last time are overwritten."""
-        taken: dict[str, Tensor] = {}
+    def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copy tensors to the CPU; overwrites the previous copies."""
+        copies: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
-            room = self._room.get(name)
-            if room is None or room.shape != tensor.shape or room.dtype != tensor.dtype:
-                room = torch.empty(tensor.shape, dtype=tensor.dtype)
-            taken[name] = room.copy_(tensor.detach())
-        self._room = taken
-        return taken
+            buffer = self._buffers.get(name)
+            if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+                buffer = torch.empty(tensor.shape, dtype=tensor.dtype)
+            copies[name] = buffer.copy_(tensor.detach())
+        self._buffers = copies
+        return copies
 
 
-class Saver:
-    """Writes the checkpoints of a run, one at a time; a fault is raised at the next call."""
+class CheckpointSaver:
+    """Writes checkpoints in a background thread, one at a time; an error is raised at the next call."""
 
     def __init__(self, folder: Path, *, keep: int, every: int, logs: Sequence[Path] = ()) -> None:
         self._folder = folder
         self._keep = keep
         self._every = every
         self._logs = logs
-        self._weights = Copies()
-        self._optimizer = Copies()
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=yield_to_others)
+        self._weights = CpuBuffers()
+        self._optimizer = CpuBuffers()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=lower_thread_priority)
         self._written: Future[None] | None = None
 
     def __enter__(self) -> Self:
@@ -56,23 +56,23 @@ class Saver:
     def __exit__(self, *_: object) -> None:
         self._writer.shutdown(wait=True)
 
-    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
-        """Copy this moment and return; the rest happens while training goes on."""
+    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
+        """Copy weights, optimizer and state, and return; the copy is written while training continues."""
         self.wait()
         snapshot = Snapshot(
-            self._weights.take(weights_of(model)),
-            self._optimizer.take(optimizer_tensors(model, optimizer)),
+            self._weights.copy(weights_of(model)),
+            self._optimizer.copy(optimizer_tensors(model, optimizer)),
             copy.deepcopy(state),
         )
         self._written = self._writer.submit(self._write, snapshot)
 
     def check(self) -> None:
-        """Raise the fault of the last save, if it has come to one."""
+        """Raise the error of the last save, if it has failed by now."""
         if self._written is not None and self._written.done():
             self.wait()
 
     def wait(self) -> None:
-        """Until what was to be saved is on disk."""
+        """Wait until the last checkpoint is on disk."""
         written, self._written = self._written, None
         if written is not None:
             written.result()
@@ -82,7 +82,7 @@ class Saver:
         prune(self._folder, self._keep, self._every)
 
 
-def yield_to_others() -> None:
-    """Lower the priority of this thread, where the system gives threads one of their own."""
+def lower_thread_priority() -> None:
+    """Lower the priority of this thread; only Linux has a priority per thread."""
     if hasattr(os, "setpriority") and hasattr(threading, "get_native_id") and os.uname().sysname == "Linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), YIELDING)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), WRITER_NICE)

@@ -1,7 +1,6 @@
-"""Starting from a trained model: its settings, its tokenizers and its weights come from its folder.
+"""Starting from a trained model (fine-tuning): its config, tokenizers and weights are taken from its folder.
 
-What a run takes from there stands in its config and its checkpoints; the folder is read again only if the run has to
-begin again.
+The config and the checkpoints of a run contain what it took; the folder is read again only if the run must begin again.
 """
 
 from __future__ import annotations
@@ -19,67 +18,69 @@ from saccade.model_folder import (
     CONFIG,
     WEIGHTS,
     ModelFolder,
-    Shape,
+    TensorSpec,
+    copy_weights,
     find_model_folder,
     load_model_folder,
     named_weights,
-    put_weights,
     vocabulary_sizes,
     weights_of,
 )
 from saccade.models.registry import FAMILIES, Choice, choose, load_family, presets
 from saccade.untrusted_files import shown
 
-TOKENS = frozenset({"tokenizer", "target_tokenizer", "vocabulary", "target_vocabulary", "joint", "normalization"})
-"""Settings of the data that the tokenizers of the folder decide."""
+TOKENIZER_SETTINGS = frozenset(
+    {"tokenizer", "target_tokenizer", "vocabulary", "target_vocabulary", "joint", "normalization"}
+)
+"""Data settings that the tokenizers of the start model determine."""
 
 
-def start_of(values: Mapping[str, Any]) -> str | None:
-    """The folder that plain settings start from, if they name one."""
+def start_path(values: Mapping[str, Any]) -> str | None:
+    """Return training.start of unvalidated settings, or None."""
     training = values.get("training")
     start = training.get("start") if isinstance(training, Mapping) else None
     return start if isinstance(start, str) and start else None
 
 
 def is_resolved(values: Mapping[str, Any]) -> bool:
-    """Whether plain settings already hold all that a folder would decide, as those of an earlier run do."""
+    """Return whether settings contain all that a start model determines, as the saved config of a run does."""
     model, data = values.get("model"), values.get("data")
     if not isinstance(model, Mapping) or not isinstance(data, Mapping):
         return False
     family = model.get("family")
     if not isinstance(family, str) or family not in FAMILIES:
         return False
-    return load_family(family).config.model_fields.keys() <= model.keys() and data.keys() >= TOKENS
+    return load_family(family).config.model_fields.keys() <= model.keys() and data.keys() >= TOKENIZER_SETTINGS
 
 
-def complete_from_start(values: Mapping[str, Any], start: str, *, where: str) -> dict[str, Any]:
-    """Plain settings with the model and the tokenizers of the folder; those that contradict it are refused."""
-    place = start_folder(start)
-    config = read_json(place / CONFIG)
+def fill_from_start(values: Mapping[str, Any], start: str, *, where: str) -> dict[str, Any]:
+    """Fill unvalidated settings with the model and tokenizers of the start model; contradictions are errors."""
+    folder = find_start_folder(start)
+    config = read_json(folder / CONFIG)
     if not isinstance(config.get("model"), dict):
-        raise damaged(place / CONFIG, "is not that of a model")
-    choice = choose(config["model"], where=str(place / CONFIG))
+        raise damaged(folder / CONFIG, "not the config of a model")
+    choice = choose(config["model"], where=str(folder / CONFIG))
     model, data = values.get("model", {}), values.get("data", {})
     if not isinstance(model, Mapping) or not isinstance(data, Mapping):
-        return dict(values)  # the typed config will refuse it
-    changed = changed_model(choice, model, start, where)
-    tokens = token_settings(load_tokenizers(place), data, start, where)
-    return {**values, "model": changed, "data": {**data, **tokens}}
+        return dict(values)  # rejected later by the typed config
+    model_settings = merge_model_settings(choice, model, start, where)
+    tokenizers = tokenizer_settings(load_tokenizers(folder), data, start, where)
+    return {**values, "model": model_settings, "data": {**data, **tokenizers}}
 
 
-def start_folder(start: str) -> Path:
-    """The model folder that is meant."""
+def find_start_folder(start: str) -> Path:
+    """Return the model folder of a start path, which may be a run directory."""
     advice = "name a run directory or a model folder to start from"
     try:
         return find_model_folder(Path(start))
-    except OSError as error:  # a name that no file can have
+    except OSError as error:  # for example an invalid file name
         raise SaccadeError(f"{shown(start, 200)} cannot be read: {error.strerror}", do=advice) from None
-    except SaccadeError as error:  # the place is part of the message: the user gave it as a setting
+    except SaccadeError as error:  # the message names the path, because it is the value of a setting
         raise SaccadeError(f"{shown(start, 200)}: {error.what}", do=advice) from None
 
 
-def changed_model(choice: Choice, given: Mapping[str, Any], start: str, where: str) -> dict[str, Any]:
-    """The settings of the folder's model with those given on top; a preset or a family must be the folder's."""
+def merge_model_settings(choice: Choice, given: Mapping[str, Any], start: str, where: str) -> dict[str, Any]:
+    """Merge given model settings over those of the start model; a given preset or family must match it."""
     changes = {name: value for name, value in given.items() if name not in ("preset", "family")}
     family, preset = given.get("family"), given.get("preset")
     if family is not None and family != choice.family:
@@ -96,16 +97,16 @@ def changed_model(choice: Choice, given: Mapping[str, Any], start: str, where: s
                 f"{start} is not {shown(preset)}: its {other[0]} is {known[other[0]]}".replace("_", "-")
                 + (f"; it is {same[0]}" if same else ""),
                 where=where,
-                do="leave out --preset: the model is that of the folder",
+                do="leave out --preset: the model is the one in the folder",
             )
     return merge(choice.dump(), changes)
 
 
-def token_settings(tokenizers: Tokenizers, given: Mapping[str, Any], start: str, where: str) -> dict[str, Any]:
-    """The settings of the data that describe the folder's tokenizers; others are refused, larger limits are not."""
+def tokenizer_settings(tokenizers: Tokenizers, given: Mapping[str, Any], start: str, where: str) -> dict[str, Any]:
+    """Return the data settings of the start model's tokenizers; contradictions are errors, larger limits are not."""
     source, target = tokenizers
     joint = source is target
-    own = {
+    settings = {
         "tokenizer": source.kind,
         "target_tokenizer": None if joint else target.kind,
         "vocabulary": source.size,
@@ -113,25 +114,25 @@ def token_settings(tokenizers: Tokenizers, given: Mapping[str, Any], start: str,
         "joint": joint,
         "normalization": source.normalization,
     }
-    said = {name: given[name] for name in TOKENS & given.keys() if given[name] is not None}
-    kept = resolved(build(DataConfig, own, where=start))
-    asked = resolved(build(DataConfig, merge({**own, "joint": None}, said), where=where))
-    faults = [
-        f"{name.replace('_', '-')} {kept[name]}, not {asked[name]}"
-        for name in sorted(said)
-        if asked[name] != kept[name] and not (name.endswith("vocabulary") and asked[name] > kept[name])
+    explicit = {name: given[name] for name in TOKENIZER_SETTINGS & given.keys() if given[name] is not None}
+    actual = resolve_tokenizer_settings(build(DataConfig, settings, where=start))
+    wanted = resolve_tokenizer_settings(build(DataConfig, merge({**settings, "joint": None}, explicit), where=where))
+    conflicts = [
+        f"{name.replace('_', '-')} {actual[name]}, not {wanted[name]}"
+        for name in sorted(explicit)
+        if wanted[name] != actual[name] and not (name.endswith("vocabulary") and wanted[name] > actual[name])
     ]
-    if faults:
+    if conflicts:
         raise SaccadeError(
-            f"{start} has its own tokenizers: {'; '.join(faults)}",
+            f"settings conflict with the tokenizers of {start}: {'; '.join(conflicts)}",
             where=where,
-            do="leave these settings of the data out: a trained model keeps its vocabulary",
+            do="leave these data settings out: a trained model keeps its vocabulary",
         )
-    return own
+    return settings
 
 
-def resolved(data: DataConfig) -> dict[str, Any]:
-    """The settings that tokenizers decide, with their defaults resolved."""
+def resolve_tokenizer_settings(data: DataConfig) -> dict[str, Any]:
+    """Return the tokenizer settings with their defaults resolved."""
     return {
         "tokenizer": data.tokenizer,
         "target_tokenizer": data.target_kind,
@@ -143,62 +144,62 @@ def resolved(data: DataConfig) -> dict[str, Any]:
 
 
 def is_gone(start: str) -> bool:
-    """Whether there is no such folder; the settings of a run hold what was taken from it."""
+    """Return whether the start folder no longer exists."""
     try:
-        start_folder(start)
+        find_start_folder(start)
     except SaccadeError:
         return True
     return False
 
 
-class Start(NamedTuple):
+class StartModel(NamedTuple):
     """A trained model to start from."""
 
     path: str
     folder: ModelFolder
 
 
-def load_start(path: str, choice: Choice) -> Start:
-    """The verified folder, if its weights fit a model of these settings."""
-    folder = load_model_folder(start_folder(path))
+def load_start_model(path: str, choice: Choice) -> StartModel:
+    """Load and verify the start model; its weights must have the shapes of a model with these settings."""
+    folder = load_model_folder(find_start_folder(path))
     sizes = vocabulary_sizes(folder.tokenizers)
-    if folder.choice.family != choice.family or shapes_of(choice.outline(sizes)) != shapes_of(folder.model):
+    if folder.choice.family != choice.family or weight_specs(choice.outline(sizes)) != weight_specs(folder.model):
         raise SaccadeError(
-            f"its weights do not fit another model: {', '.join(changed_settings(folder.choice, choice))}",
+            f"weights do not fit the changed model: {', '.join(changed_settings(folder.choice, choice))}",
             where=path,
-            do="change only what leaves all weights in their shape, such as dropout",
+            do="change only settings that keep the shapes of all weights, such as dropout",
         )
-    return Start(path, folder)
+    return StartModel(path, folder)
 
 
-def find_start(path: str, choice: Choice, note: Path | None) -> Start:
-    """The same; which weights they are stands in the file `note` from then on, and later ones must be the same."""
-    digest = start_digest(path)
-    if note is not None and note.exists() and read_json(note).get("weights") != digest:
+def load_recorded_start(path: str, choice: Choice, record: Path | None) -> StartModel:
+    """Load the start model and record its digest in the file `record`; a recorded digest must match."""
+    digest = weights_digest(path)
+    if record is not None and record.exists() and read_json(record).get("weights") != digest:
         raise SaccadeError(
-            "the model is not what it was when the run began",
+            "the start model has changed since the run began",
             where=path,
-            do="put it back, or start a new run with another --output",
+            do="restore it, or start a new run with another --output",
         )
-    start = load_start(path, choice)
-    if note is not None:
-        replace_file(note, json_text({"folder": path, "weights": digest}))
+    start = load_start_model(path, choice)
+    if record is not None:
+        replace_file(record, json_text({"folder": path, "weights": digest}))
     return start
 
 
-def put_start(model: Any, start: Start | None, choice: Choice) -> list[str]:
-    """Give a model of this choice the weights to start from, if there are such; returns what there is to tell."""
+def copy_start_weights(model: Any, start: StartModel | None, choice: Choice) -> list[str]:
+    """Copy the weights of the start model, if any, into a model; return log messages."""
     if start is None:
         return []
-    put_weights(model, weights_of(start.folder.model), Path(start.path))
+    copy_weights(model, weights_of(start.folder.model), Path(start.path))
     return [
         f"starts from {start.path}",
-        *(f"changed: {words}" for words in changed_settings(start.folder.choice, choice)),
+        *(f"changed: {change}" for change in changed_settings(start.folder.choice, choice)),
     ]
 
 
 def changed_settings(before: Choice, after: Choice) -> list[str]:
-    """In which settings a model differs from the one it starts from, in words."""
+    """Describe the settings in which a model differs from its start model."""
     old, new = before.dump(), after.dump()
     return [
         f"model.{name} {old.get(name)} -> {new.get(name)}".replace("_", "-")
@@ -207,15 +208,15 @@ def changed_settings(before: Choice, after: Choice) -> list[str]:
     ]
 
 
-def shapes_of(model: Any) -> dict[str, Shape]:
-    """The name and the shape of every weight."""
-    return {name: Shape.of(tensor) for name, tensor in named_weights(model).items()}
+def weight_specs(model: Any) -> dict[str, TensorSpec]:
+    """Return shape and dtype of every weight by name."""
+    return {name: TensorSpec.of(tensor) for name, tensor in named_weights(model).items()}
 
 
-def start_digest(start: str) -> str:
-    """The SHA-256 of the folder's weights, as its manifest states it."""
-    place = start_folder(start)
+def weights_digest(start: str) -> str:
+    """Return the SHA-256 of the start model's weights from its manifest."""
+    folder = find_start_folder(start)
     try:
-        return str(read_json(place / MANIFEST)["files"][WEIGHTS]["sha256"])
+        return str(read_json(folder / MANIFEST)["files"][WEIGHTS]["sha256"])
     except (KeyError, TypeError):
-        raise damaged(place / MANIFEST, "does not list the weights") from None
+        raise damaged(folder / MANIFEST, "does not list the weights") from None

@@ -1,1 +1,1 @@
-"""What a batch is worth: one objective, one file."""
+"""Training objectives (loss functions), one per file."""

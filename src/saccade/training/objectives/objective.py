@@ -1,4 +1,4 @@
-"""The contract between the loop and what it minimises."""
+"""The interface between the training loop and an objective."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from saccade.data.sampling.batches import Batch
 
 @dataclass(frozen=True)
 class Loss:
-    """A sum over a batch and the number of things summed; the loop divides by the count of the whole step."""
+    """Loss summed over a batch, and the number of summands; the loop divides by the count of the whole step."""
 
-    total: Tensor  # a scalar that a gradient flows from
+    total: Tensor  # scalar with gradient
     count: int
-    metrics: Mapping[str, float] = field(default_factory=dict)  # sums over the batch, averaged by the same count
+    metrics: Mapping[str, float] = field(default_factory=dict)  # sums over the batch, divided by the same count
 
 
 class Objective(Protocol):
-    """One file each under objectives/."""
+    """A loss function of a model and a batch."""
 
-    metrics: tuple[str, ...]  # the names of the sums that every loss reports
-    separable: bool  # whether the loss of a batch is the sum of the losses of its parts, and threads may share them
-    passes: int  # how often the model sees each example
+    metrics: tuple[str, ...]  # names of the metrics of every loss
+    separable: bool  # the loss of a batch is the sum of the losses of its parts, which may run in parallel threads
+    passes: int  # forward passes per example
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        """What this batch is worth to this model."""
+        """Compute the loss of a batch."""
         ...
 
 
-ObjectiveAt = Callable[[int], Objective]
-"""What counts in an update, by its number: the first is 1."""
+ObjectiveSchedule = Callable[[int], Objective]
+"""From the number of an update, counted from 1, to its objective."""

@@ -1,1 +1,1 @@
-"""What is checked and forecast before a run starts."""
+"""Checks of the data and forecasts of memory and time before a run starts."""

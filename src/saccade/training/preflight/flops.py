@@ -1,4 +1,4 @@
-"""The papers' "training cost": floating-point operations of the model itself."""
+"""Training cost as papers report it: floating-point operations of the model."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from saccade.data.sampling.batches import Batch
 from saccade.training.objectives.objective import Objective
 
 
-class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the operations of all products that run while it is active, by the library's formulas.
+class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the FLOPs of all operations that run while it is active, by torch's formulas.
 
-    The library's own counter follows modules too, and fails where one of them is handed a parameter.
+    torch's FlopCounterMode also hooks modules, and fails if a module is called with a parameter.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         named = kwargs or {}
         packet = func._overloadpacket
         if packet not in COUNTED:
-            with self:  # what is made of other operations is counted by those
+            with self:  # a composite operation is counted by its parts
                 parts = func.decompose(*args, **named)
             if parts is not NotImplemented:
                 return parts
@@ -44,48 +44,47 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def recurrent_flops(inputs: Tensor, weight: Tensor, recurrent: Tensor, *_: Any, **__: Any) -> int:
-    """A fused recurrent layer over inputs (T, B, D): at each place a product with W (G·H, D), one with U (G·H, H)."""
-    places, rows, _width = inputs.shape
-    return 2 * places * rows * (weight.numel() + recurrent.numel())
+    """Return the FLOPs of a fused recurrent layer over inputs (T, B, D) with W (G·H, D) and U (G·H, H)."""
+    steps, rows, _width = inputs.shape
+    return 2 * steps * rows * (weight.numel() + recurrent.numel())
 
 
 def recurrent_backward_flops(*tensors: Any, **named: Any) -> int:
-    """The gradients of the inputs and of the weights: each as many products as the way forward."""
+    """Return the FLOPs of the backward pass: the gradients of inputs and of weights cost one forward pass each."""
     return 2 * recurrent_flops(*tensors, **named)
 
 
 COUNTED = {
     **flop_registry,
-    torch.ops.aten.mkldnn_rnn_layer: recurrent_flops,  # the library has no formula for the fused layer of the CPU
+    torch.ops.aten.mkldnn_rnn_layer: recurrent_flops,  # torch has no formula for the fused CPU layer
     torch.ops.aten.mkldnn_rnn_layer_backward: recurrent_backward_flops,
 }
 
 
 def flops_of_batch(model: nn.Module, objective: Objective, batch: Batch) -> int:
-    """Operations of one forward and backward pass, counted from the matrix products that run (a product-sum is two).
+    """Count the FLOPs of one forward and backward pass from its matrix products (a multiply-add is two).
 
-    The attention and, on a GPU, recurrent layers run on their explicit kernels for the count: the fused ones, and ours,
-    hide their products from it.
+    Attention and, on a GPU, recurrent layers run unfused for the count: fused kernels hide their products.
     """
     explicit = sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False), without_kernels()
-    with contextlib.ExitStack() as stack, Operations() as operations:
+    with contextlib.ExitStack() as stack, FlopCounter() as counter:
         for choice in explicit:
             stack.enter_context(choice)
         objective.loss(model, batch).total.backward()  # type: ignore[no-untyped-call]
     for parameter in model.parameters():
         parameter.grad = None
-    return int(operations.total)
+    return int(counter.total)
 
 
 @dataclasses.dataclass(frozen=True)
 class FlopRate:
-    """Operations of one look at a target token, from one batch; real tokens only, so padding is no achievement."""
+    """FLOPs per target token and forward pass, measured on one batch; padding is not counted."""
 
     per_token: float
 
     @classmethod
     def measure(cls, model: Any, objective: Objective, batch: Batch) -> FlopRate:
-        """Count a batch and share the operations among its real tokens."""
+        """Count the FLOPs of a batch and divide them by its real tokens."""
         cells = batch.source.mask.numel() + batch.target_mask.numel()
         real = batch.source_tokens + batch.target_tokens
         tokens = objective.passes * max(1, batch.target_tokens)

@@ -1,6 +1,6 @@
-"""What a run will need: its longest batch is run before it starts, and a typical one is timed.
+"""Forecast of memory and time: run the longest batch before training, and time a typical one.
 
-Nothing of the model, of its gradients or of the random numbers is changed by that.
+Model, gradients and random number generators are unchanged afterwards.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from saccade.data.cache.corpus_statistics import CorpusStatistics
 from saccade.data.sampling.batches import Batch
 from saccade.errors import SaccadeError, is_out_of_memory
 from saccade.interface import Source, VocabularySizes
-from saccade.parallel_map import workers_for
+from saccade.parallel_map import worker_count
 from saccade.symbols import Symbols
-from saccade.training.compute_settings import Autocast, byte_size
+from saccade.training.compute_settings import Autocast, format_bytes
 from saccade.training.objectives.objective import Objective
 from saccade.training.preflight.process_memory import (
     available_memory,
-    forget_highest,
-    highest_memory,
     memory_in_use,
+    peak_memory,
+    reset_peak_memory,
 )
-from saccade.training.run_tracking import person_time
+from saccade.training.runs.tracking import format_duration
 
-PROBE = 8  # the longest batch is tried with this part of its rows first
-SECONDS = 4.0  # a batch that would take longer is run with fewer rows, and the rest is reckoned
-REPEATS = 3  # a typical batch is timed this often,
-REPEATED_SECONDS = 0.3  # but not again after this time
+PROBE_FRACTION = 8  # the longest batch is first run with 1/8 of its rows
+MAX_SECONDS = 4.0  # a batch that would take longer is run with fewer rows and extrapolated
+REPEATS = 3  # timings of a typical batch,
+REPEAT_SECONDS = 0.3  # but no further one after this time
 
 
-class Shape(NamedTuple):
-    """A batch without its texts."""
+class BatchShape(NamedTuple):
+    """Number of pairs and lengths of a batch without padding."""
 
     rows: int
     source: int
@@ -45,22 +45,22 @@ class Shape(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Of both sides."""
+        """Number of source and target tokens."""
         return self.rows * (self.source + self.target)
 
 
-class Measured(NamedTuple):
-    """What a batch needs."""
+class Measurement(NamedTuple):
+    """Peak memory and speed of a batch."""
 
-    peak: int
+    peak: int  # bytes
     seconds_a_token: float
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will need of memory and time; validation and saving come on top of the time."""
+    """Expected memory and time of a run; the time does not include validation and saving."""
 
-    longest_batch: Shape
+    longest_batch: BatchShape
     peak_bytes: int
     available_bytes: int | None
     seconds_a_batch: float
@@ -70,32 +70,32 @@ class Forecast:
 
     @property
     def fits(self) -> bool:
-        """Whether the memory is enough, as far as anybody can say."""
+        """Whether the memory is enough; True if the available memory is unknown."""
         return self.available_bytes is None or self.peak_bytes <= self.available_bytes
 
     def lines(self) -> list[str]:
-        """The forecast for people."""
+        """Format the forecast for the log."""
         rows, source, target = self.longest_batch
-        room = f" of {byte_size(self.available_bytes)}" if self.available_bytes is not None else ""
+        room = f" of {format_bytes(self.available_bytes)}" if self.available_bytes is not None else ""
         batch = f"{rows:,} pair{'s' * (rows != 1)} of {source:,} and {target:,} tokens"
-        speed = f"{self.seconds_a_batch:.2g} s a batch, {self.target_tokens_a_second:,.0f} target tokens a second"
-        whole = "" if self.total_seconds is None else f", the whole run {person_time(self.total_seconds)}"
+        speed = f"{self.seconds_a_batch:.2g} s per batch, {self.target_tokens_a_second:,.0f} target tokens per second"
+        whole = "" if self.total_seconds is None else f", the whole run {format_duration(self.total_seconds)}"
         return [
-            f"memory: {byte_size(self.peak_bytes)}{room} with the longest batch ({batch})",
-            f"time: {speed}; an epoch {person_time(self.epoch_seconds)}{whole}, validation not counted",
+            f"memory: {format_bytes(self.peak_bytes)}{room} with the longest batch ({batch})",
+            f"time: {speed}; an epoch {format_duration(self.epoch_seconds)}{whole}, without validation",
         ]
 
-    def attention(self) -> list[str]:
-        """What deserves attention before the run starts, one line each."""
+    def warnings(self) -> list[str]:
+        """Return warnings to show before the run starts, one line each."""
         if self.fits:
             return []
         return [
-            f"warning: the longest batch is expected to need {byte_size(self.peak_bytes)} of memory, and there are "
-            f"{byte_size(self.available_bytes or 0)}; lower --data.batch-tokens or --data.max-length"
+            f"warning: the longest batch is expected to need {format_bytes(self.peak_bytes)} of memory, but only "
+            f"{format_bytes(self.available_bytes or 0)} are available; lower --data.batch-tokens or --data.max-length"
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the forecast as plain data."""
         return {**asdict(self), "longest_batch": self.longest_batch._asdict(), "fits": self.fits}
 
 
@@ -113,32 +113,31 @@ def forecast(
     total_updates: float | None = None,
     processes: int = 1,
     valid: CorpusStatistics | None = None,
-    judge: Objective | None = None,
+    validation_objective: Objective | None = None,
     autocast: Autocast = contextlib.nullcontext,
     quick: bool = False,
 ) -> Forecast:
-    """Run the longest possible batch once and a typical one a few times, and reckon from that.
+    """Run the longest possible batch once and a typical one several times, and extrapolate.
 
-    The optimizer's two tensors a parameter are held meanwhile, with several batches an update the gradients of the ones
-    before, and where a batch is worked on in parts those of the other parts. A `judge` validates, if it is not what the
-    model is trained with.
+    Copies of the parameters stand in for the optimizer's two moments, for accumulated gradients, and for the gradients
+    of batch parts that run in parallel. `validation_objective` is used for validation if it differs from `objective`.
     """
     with autocast():
-        parts = workers_for(objective.passes * batch_tokens, device) if objective.separable else 1
+        parts = worker_count(objective.passes * batch_tokens, device) if objective.separable else 1
     trial = Trial(model, objective, device, symbols, sizes, autocast)
     longest = longest_shape(statistics, batch_tokens)
     typical = typical_shape(statistics, batch_tokens)
     try:
-        with undisturbed(model, device), held(model, copies=2 + (accumulate > 1) + parts - 1):
+        with preserve_state(model, device), allocate_copies(model, copies=2 + (accumulate > 1) + parts - 1):
             model.train()
             peak, seconds_a_token = trial.measure(longest)
             if valid is not None and longest_shape(valid, batch_tokens).source > longest.source:
                 model.eval()  # validation data is never filtered
                 with torch.no_grad():
-                    validated = replace(trial, objective=judge or objective)
+                    validated = replace(trial, objective=validation_objective or objective)
                     peak = max(peak, validated.measure(longest_shape(valid, batch_tokens)).peak)
                 model.train()
-            # At the start of a run only what could stop it is measured: the first update must not wait for the rest.
+            # `quick`, at the start of a run, measures only what could stop it, so that training begins sooner.
             seconds = seconds_a_token * typical.tokens if quick else trial.seconds(typical, seconds_a_token)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -161,23 +160,23 @@ def forecast(
     )
 
 
-def longest_shape(statistics: CorpusStatistics, batch_tokens: int) -> Shape:
-    """The batch that needs most: both sides as long as the longest text, as many rows as are allowed."""
+def longest_shape(statistics: CorpusStatistics, batch_tokens: int) -> BatchShape:
+    """Return the shape that needs most memory: both sides as long as the longest text, as many rows as allowed."""
     length = max(1, statistics.longest_source, statistics.longest_target)
-    return Shape(max(1, batch_tokens // length), length, length)
+    return BatchShape(max(1, batch_tokens // length), length, length)
 
 
-def typical_shape(statistics: CorpusStatistics, batch_tokens: int) -> Shape:
-    """The batch of pairs of mean lengths."""
+def typical_shape(statistics: CorpusStatistics, batch_tokens: int) -> BatchShape:
+    """Return the shape of a batch of pairs of mean length."""
     pairs = max(1, statistics.pairs)
     source, target = round(statistics.source_tokens / pairs), round(statistics.target_tokens / pairs)
     rows = int(batch_tokens * pairs / max(1, statistics.longer_tokens))
-    return Shape(max(1, rows), max(1, source), max(1, target))
+    return BatchShape(max(1, rows), max(1, source), max(1, target))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Batches of random tokens, run forward and (with gradients) backward."""
+    """Runs batches of random tokens forward and, with gradients enabled, backward."""
 
     model: nn.Module
     objective: Objective
@@ -186,33 +185,33 @@ class Trial:
     sizes: VocabularySizes
     autocast: Autocast
 
-    def measure(self, shape: Shape) -> Measured:
-        """Memory and time of such a batch; a part of it goes first, and the rest only if there is room and time."""
+    def measure(self, shape: BatchShape) -> Measurement:
+        """Measure memory and time of a batch; a small part runs first, more only if memory and time allow."""
         before = memory_in_use(self.device)
-        forget_highest(self.device)
-        few = shape._replace(rows=max(1, shape.rows // PROBE))
+        reset_peak_memory(self.device)
+        few = shape._replace(rows=max(1, shape.rows // PROBE_FRACTION))
         seconds = self.run(few)
-        peak = highest_memory(self.device)
+        peak = peak_memory(self.device)
         expected = before + (peak - before) * shape.rows // few.rows
         available = available_memory(self.device)
         if few.rows == shape.rows or (available is not None and expected > available):
-            return Measured(expected, seconds / few.tokens)  # the system would end the process without a word
-        most = shape._replace(rows=min(shape.rows, max(few.rows, int(few.rows * SECONDS / seconds))))
+            return Measurement(expected, seconds / few.tokens)  # the system would kill the process
+        most = shape._replace(rows=min(shape.rows, max(few.rows, int(few.rows * MAX_SECONDS / seconds))))
         seconds = self.run(most)
-        peak = highest_memory(self.device)
-        return Measured(peak + (peak - before) * (shape.rows - most.rows) // most.rows, seconds / most.tokens)
+        peak = peak_memory(self.device)
+        return Measurement(peak + (peak - before) * (shape.rows - most.rows) // most.rows, seconds / most.tokens)
 
-    def seconds(self, shape: Shape, seconds_a_token: float) -> float:
-        """How long such a batch takes, given about how long a token takes."""
+    def seconds(self, shape: BatchShape, seconds_a_token: float) -> float:
+        """Time a batch, given the approximate time per token."""
         expected = seconds_a_token * shape.tokens
-        some = shape._replace(rows=max(1, int(shape.rows * min(1.0, SECONDS / expected))))
+        some = shape._replace(rows=max(1, int(shape.rows * min(1.0, MAX_SECONDS / expected))))
         times = [self.run(some)]
-        while len(times) < REPEATS and sum(times) < REPEATED_SECONDS:
+        while len(times) < REPEATS and sum(times) < REPEAT_SECONDS:
             times.append(self.run(some))
         return sorted(times)[len(times) // 2] * shape.rows / some.rows
 
-    def run(self, shape: Shape) -> float:
-        """One batch, forward and backward; returns the seconds."""
+    def run(self, shape: BatchShape) -> float:
+        """Run one batch forward and backward; return the seconds."""
         batch = random_batch(shape, self.symbols, self.sizes).to(self.device)
         began = time.perf_counter()
         with self.autocast():
@@ -228,15 +227,15 @@ class Trial:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has done what it was asked for."""
+    """Wait until all work on a device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
 
 
-def random_batch(shape: Shape, symbols: Symbols, sizes: VocabularySizes) -> Batch:
-    """A batch without padding, of tokens from all over the vocabulary."""
+def random_batch(shape: BatchShape, symbols: Symbols, sizes: VocabularySizes) -> Batch:
+    """Return a batch of random tokens without padding."""
     generator = torch.Generator().manual_seed(0)
     lowest = max(symbols.pad, symbols.begin, symbols.end, symbols.unknown) + 1
 
@@ -254,8 +253,8 @@ def random_batch(shape: Shape, symbols: Symbols, sizes: VocabularySizes) -> Batc
 
 
 @contextlib.contextmanager
-def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Whatever happens inside, the model, its gradients and the random numbers are as before afterwards."""
+def preserve_state(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Restore modes, buffers and gradients of the model and the random number generators on exit."""
     modes = {module: module.training for module in model.modules()}
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
@@ -276,8 +275,8 @@ def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def held(model: nn.Module, *, copies: int) -> Iterator[None]:
-    """Hold some copies of all parameters: ones, since pages of zeros are not there before they are written to."""
+def allocate_copies(model: nn.Module, *, copies: int) -> Iterator[None]:
+    """Allocate copies of all parameters, filled with ones: the kernel does not allocate pages of zeros."""
     copied = [torch.ones_like(parameter) for parameter in model.parameters() for _ in range(copies)]
     try:
         yield

@@ -1,4 +1,4 @@
-"""What an inspection found, for people and as plain data."""
+"""The result of an inspection, as text and as plain data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from saccade.data.audit.report import SEVERITIES, DataReport, Severity, percentage
-from saccade.training.compute_settings import byte_size
+from saccade.training.compute_settings import format_bytes
 from saccade.training.preflight.forecast import Forecast
 
 QUANTILES = (0.5, 0.9, 0.99)
@@ -15,7 +15,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 @dataclass(frozen=True)
 class Remark:
-    """One thing to know, where it is seen, and what to do about it."""
+    """A finding, where it occurs, and what to do about it."""
 
     severity: Severity
     what: str
@@ -23,14 +23,14 @@ class Remark:
     do: str | None = None
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Format the remark as text."""
         advice = [f"    {self.do}"] if self.do else []
         return [f"{self.severity}: {self.what}", *(f"      {place}" for place in self.places), *advice]
 
 
 @dataclass(frozen=True)
 class Input:
-    """Files that belong together."""
+    """The files of one corpus."""
 
     use: str  # training, validation or test
     source: str
@@ -43,53 +43,53 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Side:
-    """One side of tokenised data."""
+class SideStatistics:
+    """Token statistics of the source or the target side."""
 
-    tokens: int  # end symbols not counted
+    tokens: int  # without end symbols
     unknown: int
-    quantiles: tuple[int, ...]  # of the lengths, as `QUANTILES`
+    quantiles: tuple[int, ...]  # of the lengths, at `QUANTILES`
     longest: int
 
     @property
     def unknown_share(self) -> float:
-        """The share of tokens that the vocabulary does not know."""
+        """Fraction of unknown tokens."""
         return self.unknown / self.tokens if self.tokens else 0.0
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """Tokenised data of one use."""
+class TokenStatistics:
+    """Token statistics of the training, validation or test data."""
 
     use: str
     pairs: int
-    source: Side
-    target: Side
+    source: SideStatistics
+    target: SideStatistics
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """All that was found; what was not reached is None."""
+    """The result of an inspection; a part that was not reached is None."""
 
     inputs: tuple[Input, ...]
     remarks: tuple[Remark, ...]
     reports: Mapping[str, DataReport]
-    tokens: tuple[Tokens, ...] = ()
+    tokens: tuple[TokenStatistics, ...] = ()
     vocabulary: str | None = None
     filters: str | None = None
-    batches: int | None = None  # an epoch
+    batches: int | None = None  # per epoch
     padding: float | None = None
     model: str | None = None
     forecast: Forecast | None = None
-    disk_bytes: int | None = None  # what checkpoints and models will need
+    disk_bytes: int | None = None  # for checkpoints and models
 
     @property
     def faulty(self) -> bool:
-        """Whether training would stop, or be for nothing."""
+        """Whether there is an error that would stop training or make it useless."""
         return any(remark.severity == "error" for remark in self.remarks)
 
     def lines(self) -> list[str]:
-        """The whole of it for people."""
+        """Format the inspection as text."""
         lines = [str(given) for given in self.inputs]
         for severity in SEVERITIES:
             for remark in self.remarks:
@@ -105,19 +105,19 @@ class Inspection:
         if self.filters:
             lines.append(f"filters: {self.filters}")
         if self.batches is not None and self.padding is not None:
-            lines.append(f"batches: {self.batches:,} an epoch, {percentage(self.padding)} padding")
+            lines.append(f"batches: {self.batches:,} per epoch, {percentage(self.padding)} padding")
         if self.model:
             lines.append(f"model: {self.model}")
         if self.forecast:
             lines += self.forecast.lines()
         if self.disk_bytes is not None:
-            lines.append(f"disk: {byte_size(self.disk_bytes)} for checkpoints and models")
+            lines.append(f"disk: {format_bytes(self.disk_bytes)} for checkpoints and models")
         counts = {severity: sum(one.severity == severity for one in self.remarks) for severity in SEVERITIES}
         lines.append(f"{plural(counts['error'], 'error')}, {plural(counts['warning'], 'warning')}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the inspection as plain data."""
         tokens = []
         for one in self.tokens:
             sides = {
@@ -143,12 +143,12 @@ class Inspection:
 
 
 def plural(count: int, noun: str) -> str:
-    """1 error, 2 errors."""
+    """Format a count with its noun: 1 error, 2 errors."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def lengths_table(tokens: Sequence[Tokens]) -> list[str]:
-    """How long the texts are, in tokens."""
+def lengths_table(tokens: Sequence[TokenStatistics]) -> list[str]:
+    """Format the length quantiles as a table."""
     header = [f"{quantile:.0%} up to" for quantile in QUANTILES]
     rows = [f"{'lengths in tokens':<24}" + "".join(f"{name:>12}" for name in (*header, "longest"))]
     for one in tokens:

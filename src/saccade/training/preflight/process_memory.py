@@ -1,4 +1,4 @@
-"""The memory of this process: how much it uses, its highest mark, and how much it may use."""
+"""Memory of this process: in use, peak, and available."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import torch
 PROCESS = Path("/proc/self")
 SYSTEM = Path("/proc/meminfo")
 GROUPS = Path("/sys/fs/cgroup")
-NO_LIMIT = 1 << 60  # what the kernel writes where nothing is limited is larger still
+NO_LIMIT = 1 << 60  # the kernel writes a larger number if there is no limit
 
 
 def memory_in_use(device: torch.device) -> int:
-    """Bytes in use now: of the process, or of the device by this process."""
+    """Return the bytes in use by this process, on the CPU or on the device."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     if device.type == "mps":
         return torch.mps.driver_allocated_memory()
-    return kilobytes(PROCESS / "status", "VmRSS") or highest_ever()
+    return proc_bytes(PROCESS / "status", "VmRSS") or lifetime_peak_memory()
 
 
-def forget_highest(device: torch.device) -> None:
-    """Start to measure the highest mark anew, where the system allows that."""
+def reset_peak_memory(device: torch.device) -> None:
+    """Reset the peak memory, if the system allows it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif device.type == "cpu":
-        forget_highest_of_process()
+        reset_process_peak_memory()
 
 
-def forget_highest_of_process() -> bool:
-    """Start to measure the highest mark of the process anew; False where the system does not allow that."""
+def reset_process_peak_memory() -> bool:
+    """Reset the peak memory of the process; False if the system does not allow it."""
     try:
         (PROCESS / "clear_refs").write_text("5")
     except OSError:
@@ -42,28 +42,28 @@ def forget_highest_of_process() -> bool:
     return True
 
 
-def highest_memory(device: torch.device) -> int:
-    """The most bytes that were in use since `forget_highest`, or ever where that is not possible."""
+def peak_memory(device: torch.device) -> int:
+    """Return the peak number of bytes in use since `reset_peak_memory`, or since the start if it had no effect."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device)
     if device.type == "mps":
         return torch.mps.driver_allocated_memory()
-    return kilobytes(PROCESS / "status", "VmHWM") or highest_ever()
+    return proc_bytes(PROCESS / "status", "VmHWM") or lifetime_peak_memory()
 
 
 def available_memory(device: torch.device) -> int | None:
-    """How many bytes this process may have in all, those in use included; None where nobody says."""
+    """Return how many bytes this process may use in total; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
     if device.type == "mps":
         return torch.mps.recommended_max_memory()
-    free = [room for room in (kilobytes(SYSTEM, "MemAvailable"), *group_rooms()) if room is not None]
+    free = [room for room in (proc_bytes(SYSTEM, "MemAvailable"), *cgroup_free_memory()) if room is not None]
     return memory_in_use(device) + min(free) if free else None
 
 
-def kilobytes(path: Path, name: str) -> int | None:
-    """The bytes that a line such as `VmRSS: 25140 kB` of a file in /proc states."""
+def proc_bytes(path: Path, name: str) -> int | None:
+    """Read a line such as `VmRSS: 25140 kB` of a file in /proc; return bytes."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in path.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith(f"{name}:"):
@@ -71,14 +71,14 @@ def kilobytes(path: Path, name: str) -> int | None:
     return None
 
 
-def highest_ever() -> int:
-    """The most bytes that the process ever had, where there is no /proc."""
+def lifetime_peak_memory() -> int:
+    """Return the peak memory of the process since its start, for systems without /proc."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def group_rooms() -> Iterator[int]:
-    """What each control group around this process (a container, a batch job) has left."""
+def cgroup_free_memory() -> Iterator[int]:
+    """Yield the free memory of each cgroup that contains this process (a container, a batch job)."""
     try:
         groups = (PROCESS / "cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -93,15 +93,15 @@ def group_rooms() -> Iterator[int]:
         else:
             continue
         folder = root / path.strip("/")
-        while folder.is_relative_to(root):  # inside a container the lower part of the path may not exist
-            room = room_in(folder, *names)
+        while folder.is_relative_to(root):  # in a container the lower part of the path may not exist
+            room = free_in_cgroup(folder, *names)
             if room is not None:
                 yield room
             folder = folder.parent
 
 
-def room_in(folder: Path, limit: str, usage: str, reclaimable: str) -> int | None:
-    """What one control group has left, if it has a limit; the cached files in it can go."""
+def free_in_cgroup(folder: Path, limit: str, usage: str, reclaimable: str) -> int | None:
+    """Return the free memory of one cgroup, None without a limit; cached files count as free."""
     try:
         most = int((folder / limit).read_text(encoding="ascii"))
         if most >= NO_LIMIT:

@@ -1,0 +1,1 @@
+"""Command-line options: parsing, dotted settings, and the option groups that several commands share."""

@@ -1,0 +1,148 @@
+"""Options that describe a training run: the recipe, data files, model and output directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saccade.cli.options.settings import DEFAULT_PRESET, apply_settings
+from saccade.errors import UsageError
+
+if TYPE_CHECKING:
+    from saccade.training.config import RunConfig
+
+RUNS = Path("runs")
+
+Recipe = Annotated[
+    Path | None,
+    typer.Argument(metavar="RECIPE", help="A YAML file; its data paths are relative to $SACCADE_DATA (./data)."),
+]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Training and validation files."""
+
+    source: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Training data: source sentences, one per line; or, without --target, sentence pairs as "
+            ".tsv, .jsonl or .parquet. Can be repeated.",
+        ),
+    ] = None
+    target: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Target sentences, one per source line; one file for each --source."),
+    ] = None
+    valid_source: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --source.")] = None
+    valid_target: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --target.")] = None
+
+    def overrides(self) -> dict[str, str | list[str]]:
+        """The given options as values of dotted settings."""
+        values: dict[str, Path | list[Path] | None] = {
+            "data.source": self.source,
+            "data.target": self.target,
+            "data.valid_source": self.valid_source,
+            "data.valid_target": self.valid_target,
+        }
+        return {name: setting_value(value) for name, value in values.items() if value}
+
+
+@dataclass(frozen=True)
+class RunOptions(DataOptions):
+    """Everything that defines a new run, except dotted settings."""
+
+    preset: Annotated[
+        str | None,
+        # Eager: the help lists the settings of the chosen preset, so --preset must be parsed before --help.
+        typer.Option(
+            metavar="NAME", is_eager=True, help=f"A model size from `saccade models`.  [default: {DEFAULT_PRESET}]"
+        ),
+    ] = None
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="RUN", help="Fine-tune this run or model: weights, settings and tokenizers."),
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A new run directory.  [default: runs/NAME-N, N the first free number]"),
+    ] = None
+
+    def overrides(self) -> dict[str, str | list[str]]:
+        """The given options as values of dotted settings."""
+        values = {"model.preset": self.preset, "training.start": self.start, "output": self.output}
+        return super().overrides() | {name: setting_value(value) for name, value in values.items() if value}
+
+
+def setting_value(value: str | Path | list[Path]) -> str | list[str]:
+    """The value of an option as settings hold it."""
+    return [str(path) for path in value] if isinstance(value, list) else str(value)
+
+
+def new_run_config(recipe: Path | None, settings: dict[str, Any], options: RunOptions, *, command: str) -> RunConfig:
+    """The config of a new run; `command` is named in the error message."""
+    from saccade.config import insert
+    from saccade.training.config import read_recipe
+
+    for name, value in options.overrides().items():
+        insert(settings, name, value)
+    config = apply_settings(partial(read_recipe, recipe) if recipe else config_without_recipe, settings)
+    if not config.data.source:
+        raise UsageError(
+            "no training data is named",
+            do=f"give --source FILE and --target FILE, or a recipe: saccade {command} recipes/multi30k.yaml",
+        )
+    if config.output is None:
+        name = recipe.stem if recipe else default_run_name(settings)
+        config = config.model_copy(update={"output": str(free_directory(RUNS / name))})
+    return config
+
+
+def config_without_recipe(settings: Mapping[str, Any]) -> RunConfig:
+    """The config of a run from settings alone, with the default preset if they name no model."""
+    from saccade.config import merge
+    from saccade.training.config import run_config
+
+    named = "preset" in settings.get("model", {}) or "family" in settings.get("model", {}) or start_name(settings)
+    base = {} if named else {"model": {"preset": DEFAULT_PRESET}}
+    return run_config(merge(base, settings), where="settings")
+
+
+def default_run_name(settings: Mapping[str, Any]) -> str:
+    """The name of a run without a recipe: that of the run it starts from, its preset or its family."""
+    model = settings.get("model", {})
+    return start_name(settings) or str(model.get("preset") or model.get("family") or DEFAULT_PRESET)
+
+
+def start_name(settings: Mapping[str, Any]) -> str | None:
+    """The name of the run that `--from` names, if any."""
+    start = settings.get("training", {}).get("start")
+    if not start:
+        return None
+    path = Path(start).absolute()
+    return path.parent.name if path.name.startswith("model-") else path.name
+
+
+def check_readable(paths: Iterable[str]) -> None:
+    """Raise an error for a file that cannot be opened, before a run directory is created."""
+    from saccade.data.reading.pair_files import open_bytes, unreadable
+
+    for path in paths:
+        try:
+            open_bytes(path).close()
+        except OSError as error:
+            raise unreadable(path, error) from None
+
+
+def free_directory(stem: Path) -> Path:
+    """`stem-N` with the first number that is not taken."""
+    number = 1
+    while (path := stem.with_name(f"{stem.name}-{number}")).exists():
+        number += 1
+    return path

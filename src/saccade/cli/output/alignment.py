@@ -1,0 +1,58 @@
+"""The attention weights of an explanation: drawn in the terminal, plotted, or as alignment pairs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saccade.inference.explanation import Explanation
+
+
+def draw(explanation: Explanation) -> str:
+    """The attention map as text; in colour on a terminal unless NO_COLOR is set."""
+    from saccade.plots.attention_map import draw_terminal
+
+    return draw_terminal(
+        explanation.source_pieces,
+        explanation.target_pieces,
+        explanation.alignment.cpu().numpy(),
+        color=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
+    )
+
+
+def save_png(explanation: Explanation, path: Path) -> None:
+    """Plot the attention weights, averaged over heads, as one heat map."""
+    from saccade.plots.attention_map import plot_png
+
+    plot_png(
+        explanation.source_pieces,
+        explanation.target_pieces,
+        explanation.alignment.cpu().numpy(),
+        path,
+        title=f"{explanation.source} → {explanation.target}",
+    )
+
+
+def save_heads_png(explanation: Explanation, path: Path) -> None:
+    """Plot each head of each cross-attention layer as a separate heat map."""
+    from saccade.plots.attention_map import plot_heads_png
+
+    layers = {
+        record.layer: record.weights[0].cpu().numpy() for record in explanation.attention if record.kind == "cross"
+    }
+    plot_heads_png(
+        explanation.source_pieces,
+        explanation.target_pieces,
+        layers,
+        path,
+        title=f"{explanation.source} → {explanation.target}",
+    )
+
+
+def hard_alignment(explanation: Explanation) -> str:
+    """The source token with the largest weight for each target token, as 0-based `source-target` pairs: "0-0 1-2"."""
+    weights = explanation.alignment[:-1, :-1]  # without the end-of-sequence tokens
+    return " ".join(f"{source}-{target}" for target, source in enumerate(weights.argmax(dim=1).tolist()))

@@ -1,0 +1,55 @@
+"""Output files of long commands: checked before the work starts, and replaced atomically."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from saccade.errors import SaccadeError
+from saccade.folder import fsync, partial_path
+
+
+def check_writable(path: Path) -> None:
+    """Raise an error if no file can be written at this path."""
+    if path.is_dir():
+        raise SaccadeError("is a directory", where=str(path), do="name a file in it")
+    if not path.absolute().parent.is_dir():
+        raise SaccadeError("no such directory", where=str(path.parent), do="create it first, or choose another path")
+    try:
+        if path.is_file():
+            path.open("ab").close()  # fails if the file is write-protected
+        if is_replaceable(path):
+            temporary = partial_path(path.resolve())
+            temporary.touch()
+            temporary.unlink()
+    except OSError as error:
+        raise SaccadeError(
+            f"cannot be written: {error.strerror}", where=str(path), do="check the permissions, or choose another path"
+        ) from None
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` when the block ends; after an error, `path` is unchanged."""
+    if not is_replaceable(path):
+        yield path
+        return
+    target = path.resolve()  # keep a symbolic link and replace the file it points to
+    temporary = partial_path(target)
+    advice = "free some space, or choose another path; an existing file was not changed"
+    try:
+        yield temporary
+        fsync(temporary)
+        temporary.replace(target)
+    except OSError as error:
+        raise SaccadeError(f"cannot be written: {error.strerror}", where=str(path), do=advice) from None
+    except SaccadeError as error:  # it names the temporary file
+        raise SaccadeError(error.what, where=str(path), do=advice) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def is_replaceable(path: Path) -> bool:
+    """Whether the path can be replaced; devices and pipes, such as /dev/stdout, are written directly."""
+    return path.is_file() or not path.exists()

@@ -1,0 +1,96 @@
+"""Error messages on stderr and exit codes; tracebacks only with --debug."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import traceback
+from typing import NamedTuple
+
+import typer
+
+from saccade.errors import SaccadeError, is_out_of_memory, printable
+
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+BROKEN_PIPE = 128 + 13  # SIGPIPE, which not every system has
+
+ADVICE = {
+    errno.ENOSPC: "the disk is full: free some space, or write elsewhere",
+    errno.EDQUOT: "your quota is used up: free some space, or write elsewhere",
+    errno.EACCES: "check the permissions, or choose another path",
+    errno.EPERM: "check the permissions, or choose another path",
+    errno.EROFS: "the file system is read-only: choose another path",
+    errno.ENOENT: "check the path; it is relative to the current directory",
+    errno.EISDIR: "name a file, not a directory",
+    errno.ENOTDIR: "a part of the path is a file: check the path",
+}
+
+
+def signal_exit_code(signal_name: str) -> int:
+    """The exit code of a run that a signal interrupted."""
+    return TERMINATED if signal_name == "SIGTERM" else INTERRUPTED
+
+
+class ErrorReport(NamedTuple):
+    """The message and the exit code of a failed command."""
+
+    message: str | None
+    exit_code: int
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """Print the error message and return the exit code."""
+    if isinstance(error, OSError):
+        discard_output()
+    if debug:
+        traceback.print_exception(error)
+    described = describe_error(error)
+    if described.message:
+        print("saccade:", printable(described.message, keep="\n"), file=sys.stderr)
+    return described.exit_code
+
+
+def describe_error(error: BaseException) -> ErrorReport:
+    """The message and the exit code for any exception."""
+    if isinstance(error, SaccadeError):
+        return ErrorReport(f"error: {error}", error.exit_code)
+    if isinstance(error, typer.TyperException):
+        return ErrorReport(f"error: {parser_message(error)}\n  see saccade --help", error.exit_code)
+    if isinstance(error, KeyboardInterrupt):
+        return ErrorReport("interrupted", INTERRUPTED)
+    if isinstance(error, BrokenPipeError):  # the reader, such as `head`, closed the pipe
+        return ErrorReport(None, BROKEN_PIPE)
+    if isinstance(error, OSError):
+        return ErrorReport(f"error: {describe_os_error(error)}", 1)
+    if is_out_of_memory(error):
+        return ErrorReport("error: out of memory\n  lower --data.batch-tokens or --decoding.batch-tokens", 1)
+    kind = type(error).__name__
+    advice = "this is a bug in Saccade: run again with --debug for the traceback"
+    return ErrorReport(f"internal error: {kind}: {error}\n  {advice}", 1)
+
+
+def parser_message(error: typer.TyperException) -> str:
+    """The message of the option parser in our style: no capital, no full stop."""
+    message = error.format_message().strip().replace("Value error, ", "")
+    return message[:1].lower() + message[1:].removesuffix(".")
+
+
+def describe_os_error(error: OSError) -> str:
+    """The path, the error of the operating system, and advice."""
+    what = error.strerror or str(error) or type(error).__name__
+    where = "the output" if error.filename is None else os.fsdecode(error.filename)
+    advice = ADVICE.get(error.errno or 0)
+    return f"{where}: {what}" + (f"\n  {advice}" if advice else "")
+
+
+def discard_output() -> None:
+    """Discard buffered output that cannot be written; the interpreter would fail on it again at exit."""
+    with contextlib.suppress(OSError, ValueError):  # the stream is not a file
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,145 @@
+"""Building an entry of the token cache: examine, train the tokenizers, encode; each step streams over the files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from saccade.data.audit.examination import Examination, Findings
+from saccade.data.audit.report import DataReport
+from saccade.data.cache.corpus_files import CorpusWriter
+from saccade.data.cache.length_filters import DroppedPairs
+from saccade.data.config import DataConfig
+from saccade.data.reading.hold_out import HoldOutSelector, Keys, held_out_mask
+from saccade.data.reading.pair_files import Pair
+from saccade.data.reading.pair_stream import training_chunks, validation_pairs
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers, save_tokenizers, train_tokenizers
+from saccade.data.workers.jobs import Encode, Examine
+from saccade.data.workers.pool import map_chunks
+from saccade.errors import SaccadeError
+from saccade.folder import write_json
+
+ProgressCallback = Callable[[str, int, int | None], None]
+"""Called with the name of the task, the number of pairs done, and the total (None if unknown)."""
+
+REPORT = "report.json"
+VALID = "valid.jsonl"
+
+
+def build_tokens(
+    folder: Path, config: DataConfig, tokenizers: Tokenizers | None, progress: ProgressCallback
+) -> Tokenizers:
+    """Write tokenizers, tokens, validation texts and the data report to a folder; train `tokenizers` if not given."""
+    valid = list(validation_pairs(config))
+    examined = examine(config, valid, progress)
+    write_json(folder / REPORT, examined.report.to_json())
+    if tokenizers is None:
+        tokenizers = train_tokenizers(VocabularyPairs(config, examined, progress), config)
+        progress("learning the vocabulary", examined.pairs, examined.pairs)
+    save_tokenizers(folder, tokenizers)
+    held = encode(folder, config, tokenizers, examined, progress)
+    write_pairs(folder / VALID, valid or held)
+    return tokenizers
+
+
+class Examined(NamedTuple):
+    """Result of the first pass: the number of pairs, the data report, and the source keys of the held-out pairs."""
+
+    pairs: int
+    report: DataReport
+    held: Keys
+
+
+def examine(config: DataConfig, valid: list[Pair], progress: ProgressCallback) -> Examined:
+    """The first pass over all training pairs."""
+    pairs = [0] * len(config.source)
+    held_count = config.hold_out if config.valid_source is None else 0
+    hold_out = HoldOutSelector(held_count)
+    examination = Examination(config.source, valid)
+    with closing(map_chunks(training_chunks(config), Examine(keys=held_count > 0), config.workers)) as answers:
+        for chunk, answer in answers:
+            examination.add(chunk.corpus, Findings.from_bytes(answer.arrays["findings"].tobytes()))
+            hold_out.add(answer.arrays["keys"])
+            pairs[chunk.corpus] += len(chunk.pairs)
+            progress("examining", sum(pairs), None)
+    for source, count in zip(config.source, pairs, strict=True):
+        if not count:
+            raise SaccadeError("has no pairs", where=source, do="give a file with at least one pair")
+    progress("examining", sum(pairs), sum(pairs))
+    return Examined(sum(pairs), examination.finish(), hold_out.choose())
+
+
+class VocabularyPairs:
+    """A re-iterable over the training pairs that the tokenizers are trained on."""
+
+    def __init__(self, config: DataConfig, examined: Examined, progress: ProgressCallback) -> None:
+        self._config = config
+        self._examined = examined
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[Pair]:
+        total, before = self._examined.pairs, 0
+        wanted = min(self._config.tokenizer_pairs, total)
+        for chunk in training_chunks(self._config):
+            numbers = np.arange(before, before + len(chunk.pairs) + 1)
+            before += len(chunk.pairs)
+            taken = np.diff(numbers * wanted // total) > 0  # evenly spaced; all pairs if wanted == total
+            pairs = [chunk.pairs[index] for index in np.flatnonzero(taken)]
+            for index in np.flatnonzero(~held_out_mask(pairs, self._examined.held)):
+                yield pairs[index]
+            self._progress("learning the vocabulary", before, None)
+
+
+def encode(
+    folder: Path, config: DataConfig, tokenizers: Tokenizers, examined: Examined, progress: ProgressCallback
+) -> list[Pair]:
+    """Write the tokens of all training pairs; return the held-out pairs."""
+    parts = [0] * len(config.source)
+    dropped = DroppedPairs(max_length=config.max_length, max_ratio=config.max_ratio)
+    held: list[Pair] = []
+    done = 0
+    job = Encode(folder, max_length=config.max_length, max_ratio=config.max_ratio, held=examined.held)
+    sizes = {"source_vocabulary": tokenizers.source.size, "target_vocabulary": tokenizers.target.size}
+    with (
+        CorpusWriter(folder, **sizes) as store,
+        closing(map_chunks(training_chunks(config), job, config.workers)) as answers,
+    ):
+        for chunk, answer in answers:
+            arrays, values = answer.arrays, answer.values
+            store.append(
+                arrays["source_ids"],
+                arrays["source_lengths"],
+                arrays["target_ids"],
+                arrays["target_lengths"],
+                unknown_source=values["unknown_source"],
+                unknown_target=values["unknown_target"],
+            )
+            dropped.add(DroppedPairs(**values["dropped"]))
+            held += [chunk.pairs[index] for index in np.flatnonzero(arrays["held"])]
+            parts[chunk.corpus] += len(arrays["source_lengths"])
+            done += len(chunk.pairs)
+            progress("tokenising", done, max(done, examined.pairs))
+        store.finish(tuple(parts), dropped)
+    for source, count in zip(config.source, parts, strict=True):
+        if not count:
+            raise SaccadeError(
+                "all pairs were dropped by the filters", where=source, do=f"raise --data.max-length; {dropped}"
+            )
+    return held
+
+
+def write_pairs(path: Path, pairs: list[Pair]) -> None:
+    """Write pairs as JSON, one [source, target] list per line; JSON escapes line feeds in the texts."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs)
+
+
+def read_saved_pairs(path: Path) -> list[Pair]:
+    """Read pairs written by `write_pairs`."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        return [Pair(*json.loads(line)) for line in file]

@@ -1,0 +1,50 @@
+"""The largest logit of each row without computing all logits: an int8 screen with exact bounds.
+
+Greedy search needs the largest logit alone. Products with the int8 output layer give every logit within a known error;
+only the few logits that could be the largest are then computed in float32. The token is the one that all float32 logits
+would give, up to rounding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from saccade.csrc.library import kernel
+from saccade.ops.arguments import address, require_alike, require_shape, runs_on_kernel
+from saccade.ops.int8_linear import QuantizedMatrix
+
+
+def argmax_int8(
+    x: Tensor, weight: QuantizedMatrix, suppressed: Sequence[int] = (), *, exact: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The largest logit (N,) and its token (N,) of x (N, D) · weight^T + bias; -inf where all tokens are suppressed.
+
+    Without `exact` the int8 logits decide.
+    """
+    require_alike("argmax_int8", x=x)
+    require_shape("argmax_int8", "x", x, None, weight.inputs)
+    if not runs_on_kernel(x):
+        raise TypeError(f"argmax_int8: x is {x.dtype} on {x.device}; int8 needs float32 on a CPU with kernels")
+    if any(not 0 <= token < weight.outputs for token in suppressed):
+        raise IndexError(f"argmax_int8: a suppressed token is outside of the vocabulary of {weight.outputs}")
+    x, forbidden = x.contiguous(), torch.tensor(list(suppressed), dtype=torch.int64)
+    values, tokens = x.new_empty(len(x)), torch.empty(len(x), dtype=torch.int64)
+    outputs = address(values), address(tokens)
+    structure = ctypes.byref(weight.structure)
+    kernel("argmax_int8", len(x), x.data_ptr(), structure, exact, len(forbidden), address(forbidden), *outputs)
+    return values, tokens
+
+
+def argmax_reference(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, suppressed: Sequence[int] = ()
+) -> tuple[Tensor, Tensor]:
+    """The PyTorch reference: all logits, then the largest."""
+    logits = torch.nn.functional.linear(x, weight, bias)
+    if suppressed:
+        logits[:, list(suppressed)] = -torch.inf
+    best = logits.max(dim=1)
+    return best.values, best.indices

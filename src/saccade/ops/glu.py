@@ -1,0 +1,45 @@
+"""Gated linear units (Dauphin et al. 2017, section 3), with bias and residual sum in one pass; inference kernel."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from saccade.csrc.library import kernel
+from saccade.ops.arguments import address, require_alike, require_shape, runs_on_inference_kernel
+from saccade.ops.linear import linear
+
+
+def linear_glu(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None = None, scale: float = 1.0) -> Tensor:
+    """(a∘σ(b) + residual) · scale with (a, b) = weight x + bias, for x (..., E), weight (2D, E), residual (..., D)."""
+    if runs_on_inference_kernel(x):
+        return bias_glu(linear(x, weight), bias, residual, scale)
+    return scaled_sum(F.glu(linear(x, weight, bias)), residual, scale)
+
+
+def bias_glu(x: Tensor, bias: Tensor, residual: Tensor | None = None, scale: float = 1.0) -> Tensor:
+    """(a∘σ(b) + residual) · scale with (a, b) = x + bias, for x (..., 2D), bias (2D,), residual (..., D)."""
+    require_alike("bias_glu", x=x, bias=bias, residual=residual)
+    if x.dim() < 1 or x.size(-1) % 2 or not x.size(-1):
+        raise ValueError(f"bias_glu: the last dimension of x {tuple(x.shape)} is not even")
+    require_shape("bias_glu", "bias", bias, x.size(-1))
+    if residual is not None:
+        require_shape("bias_glu", "residual", residual, *x.shape[:-1], x.size(-1) // 2)
+    if runs_on_inference_kernel(x):
+        return glu_kernel(x.contiguous(), bias.contiguous(), residual, scale)
+    return scaled_sum(F.glu(x + bias), residual, scale)
+
+
+def scaled_sum(gated: Tensor, residual: Tensor | None, scale: float) -> Tensor:
+    """(gated + residual) · scale."""
+    total = gated if residual is None else gated + residual
+    return total if scale == 1.0 else total * scale
+
+
+def glu_kernel(x: Tensor, bias: Tensor, residual: Tensor | None, scale: float) -> Tensor:
+    """The gated linear unit on the kernel."""
+    width = x.size(-1) // 2
+    residual = None if residual is None else residual.contiguous()
+    out = x.new_empty(*x.shape[:-1], width)
+    kernel("glu", out.numel() // width, width, address(x), address(bias), address(residual), scale, address(out))
+    return out

@@ -1,0 +1,72 @@
+"""Linear maps: float32 or int8 weights, with kernels for a few rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from saccade.csrc.library import kernel
+from saccade.ops.arguments import address, require_alike, require_shape, runs_on_inference_kernel, runs_on_kernel
+from saccade.ops.int8_linear import int8_linear, quantized_form
+
+MOST_ROWS = 8
+"""The most rows for which our kernel is faster than the library's matrix product."""
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (..., D) · weight (E, D)^T + bias (E,)."""
+    require_alike("linear", x=x, weight=weight, bias=bias)
+    require_shape("linear", "weight", weight, None, None)
+    if x.dim() < 1 or x.size(-1) != weight.size(1):
+        raise ValueError(f"linear: x has shape {tuple(x.shape)}, expected (..., {weight.size(1)})")
+    if bias is not None:
+        require_shape("linear", "bias", bias, weight.size(0))
+    inference = runs_on_inference_kernel(x)
+    quantized = quantized_form(weight) if inference else None
+    if quantized is not None:
+        out = int8_linear(x, quantized)
+        return out if bias is None else out.add_(bias)
+    rows = x.numel() // max(1, x.size(-1))
+    if inference and 0 < rows <= MOST_ROWS and x.is_contiguous() and weight.is_contiguous():
+        return linear_kernel(x, weight, bias, rows)
+    return F.linear(x, weight, bias)
+
+
+def linear_kernel(x: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> Tensor:
+    """The linear map of a few rows on the kernel."""
+    out = x.new_empty(*x.shape[:-1], len(weight))
+    bias = None if bias is None else bias.contiguous()
+    kernel("linear", rows, x.size(-1), len(weight), *map(address, (x, weight, bias, out)))
+    return out
+
+
+def packed_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """x (N, D) · weight (E, D)^T of packed sequences; the op that follows adds the bias."""
+    require_alike("packed_linear", x=x, weight=weight)
+    require_shape("packed_linear", "weight", weight, None, None)
+    require_shape("packed_linear", "x", x, None, weight.size(1))
+    if torch.is_grad_enabled() and runs_on_kernel(x):
+        return TransposedLinear.apply(x, weight)  # type: ignore[no-any-return,no-untyped-call]
+    quantized = quantized_form(weight) if runs_on_inference_kernel(x) else None
+    return x @ weight.t() if quantized is None else int8_linear(x, quantized)
+
+
+class TransposedLinear(torch.autograd.Function):
+    """x · weight^T with a transposed copy of the weight, which makes the library's product faster for many rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        """x (N, D), weight (E, D) to (N, E)."""
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t().contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of x and weight."""
+        x, weight = ctx.saved_tensors
+        return gradient @ weight, gradient.t() @ x

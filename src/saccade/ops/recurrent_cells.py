@@ -1,0 +1,170 @@
+"""LSTM and GRU cells: the next state from the gates' sums.
+
+    LSTM    i, f, g, o = σ, σ, tanh, σ of (W x + U h + b);  c' = f∘c + i∘g;  h' = o∘tanh(c')
+    GRU     r, z = σ of (W x + U h + b);  n = tanh(W x + b + r∘(U h + b'));  h' = (1-z)∘n + z∘h
+
+The GRU is PyTorch's: the reset gate r acts after the product with U, not before it as in Cho et al. 2014, eq. 8, so
+that one product makes all three parts. The kernels have no backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import byref
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from saccade.csrc.abi import Shares
+from saccade.csrc.library import kernel
+from saccade.ops.arguments import address, require_alike, require_indices, require_shape, runs_on_inference_kernel
+
+CellKind = Literal["lstm", "gru"]
+GATES: dict[CellKind, int] = {"lstm": 4, "gru": 3}
+
+
+class RecurrentState(NamedTuple):
+    """The state of a recurrent layer."""
+
+    hidden: Tensor  # (B, H), also the output
+    cell: Tensor | None  # (B, H) of an LSTM; None for a GRU
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> RecurrentState:
+        """Apply a function to the hidden state, and to the cell if there is one."""
+        return RecurrentState(function(self.hidden), None if self.cell is None else function(self.cell))
+
+
+def recurrent_cell(
+    state: RecurrentState,
+    inputs: Tensor,
+    recurrent: Tensor,
+    *,
+    fed: Tensor | None = None,
+    input_bias: Tensor | None = None,
+    recurrent_bias: Tensor | None = None,
+) -> RecurrentState:
+    """The next state (B, H) from the input's and the state's projections (B, G·H), and a second input's, `fed`.
+
+    Gates are in the order i, f, g, o (LSTM) or r, z, n (GRU); biases (G·H,) are added here.
+    """
+    op, (batch, width) = "recurrent_cell", state.hidden.shape
+    gates = width * (GATES["gru"] if state.cell is None else GATES["lstm"])
+    tensors = {"inputs": inputs, "recurrent": recurrent, "fed": fed, "cell": state.cell, "hidden": state.hidden}
+    require_alike(op, **tensors, input_bias=input_bias, recurrent_bias=recurrent_bias)
+    for name, x in tensors.items():
+        if x is not None:
+            require_shape(op, name, x, batch, width if name in ("cell", "hidden") else gates)
+    for name, bias in (("input_bias", input_bias), ("recurrent_bias", recurrent_bias)):
+        if bias is not None:
+            require_shape(op, name, bias, gates)
+    if width and runs_on_inference_kernel(inputs):
+        columns = [None if x is None else x.contiguous() for x in (inputs, fed, recurrent, input_bias, recurrent_bias)]
+        before = state.map(Tensor.contiguous)
+        after = before.map(torch.empty_like)
+        advance(Shares(*map(address, columns), None, None, None, 0), before, after)
+        return after
+    inputs = inputs if fed is None else inputs + fed
+    inputs = inputs if input_bias is None else inputs + input_bias
+    recurrent = recurrent if recurrent_bias is None else recurrent + recurrent_bias
+    if state.cell is None:
+        return gru_state(inputs, recurrent, state.hidden)
+    return lstm_state(inputs + recurrent, state.cell)
+
+
+def scan(
+    kind: CellKind,
+    inputs: Tensor,
+    weight: Tensor,
+    input_bias: Tensor,
+    recurrent_bias: Tensor,
+    rows: Tensor,
+    order: Tensor,
+    out: Tensor,
+) -> RecurrentState:
+    """Run a recurrent layer over whole sequences, inference only; returns the last state and writes outputs to `out`.
+
+    inputs (R, G·H) are the input projections, of which sequence b uses row rows[b, s] at position s. `order` (B, S)
+    lists the positions of a sequence in the order of the recurrence, -1 after the last. weight (G·H, H) is the
+    recurrent weight. `out` (B, S, H) may be a slice of a wider tensor.
+    """
+    op, gates, width = "scan", weight.size(0), weight.size(1)
+    require_alike(op, inputs=inputs, weight=weight, input_bias=input_bias, recurrent_bias=recurrent_bias, out=out)
+    require_shape(op, "weight", weight, GATES[kind] * width, width)
+    require_shape(op, "inputs", inputs, None, gates)
+    for name, bias in (("input_bias", input_bias), ("recurrent_bias", recurrent_bias)):
+        require_shape(op, name, bias, gates)
+    require_shape(op, "rows", rows, *order.shape)
+    require_shape(op, "out", out, *order.shape, width)
+    require_indices(op, "rows", rows, len(inputs), device=out.device)
+    require_indices(op, "order", order + 1, order.size(1) + 1, device=out.device)
+    zeros = weight.new_zeros(len(order), width)
+    state = RecurrentState(zeros, zeros if kind == "lstm" else None)
+    if not runs_on_inference_kernel(inputs) or out.stride(2) != 1 or out.stride(0) != order.size(1) * out.stride(1):
+        return scan_reference(state, inputs, weight, input_bias, recurrent_bias, rows, order, out)
+    inputs, input_bias, recurrent_bias = (x.contiguous() for x in (inputs, input_bias, recurrent_bias))
+    real, first = order >= 0, torch.arange(len(order))[:, None] * order.size(1)
+    which = torch.where(real, rows.gather(1, order.clamp(min=0)), -1).T.contiguous()  # (S, B)
+    where = (first + order).T.contiguous()  # (S, B)
+    state = state.map(Tensor.clone)  # it is overwritten
+    recurrent = weight.new_empty(len(order), gates)
+    shares = Shares(
+        *map(address, (inputs, None, recurrent, input_bias, recurrent_bias)), None, None, out.data_ptr(), out.stride(1)
+    )
+    for position in range(order.size(1)):
+        torch.mm(state.hidden, weight.T, out=recurrent)
+        shares.which, shares.where = which[position].data_ptr(), where[position].data_ptr()
+        advance(shares, state, state)
+    return state
+
+
+def scan_reference(
+    state: RecurrentState,
+    inputs: Tensor,
+    weight: Tensor,
+    input_bias: Tensor,
+    recurrent_bias: Tensor,
+    rows: Tensor,
+    order: Tensor,
+    out: Tensor,
+) -> RecurrentState:
+    """The PyTorch reference of `scan`."""
+    sequences = torch.arange(len(order), device=order.device)
+    for position in range(order.size(1)):
+        at = order[:, position]
+        real, own = at >= 0, inputs[rows.gather(1, at.clamp(min=0)[:, None]).squeeze(1)] + input_bias  # (B,), (B, G·H)
+        recurrent = state.hidden @ weight.T + recurrent_bias
+        if state.cell is None:
+            after = gru_state(own, recurrent, state.hidden)
+        else:
+            after = lstm_state(own + recurrent, state.cell)
+        hidden = torch.where(real[:, None], after.hidden, state.hidden)
+        cell = (
+            after.cell
+            if state.cell is None or after.cell is None
+            else torch.where(real[:, None], after.cell, state.cell)
+        )
+        state = RecurrentState(hidden, cell)
+        out[sequences[real], at[real]] = state.hidden[real]
+    return state
+
+
+def advance(shares: Shares, before: RecurrentState, after: RecurrentState) -> None:
+    """One step on the kernel; in place if both states are the same tensors."""
+    parts = (part.data_ptr() for part in (*before, *after) if part is not None)
+    kernel("gru_cell" if before.cell is None else "lstm_cell", *before.hidden.shape, byref(shares), *parts)
+
+
+def lstm_state(gates: Tensor, cell: Tensor) -> RecurrentState:
+    """The next state from the four gates' sums (B, 4H), in the order i, f, g, o, and the cell (B, H)."""
+    write, keep, new, read = gates.chunk(4, -1)
+    cell = torch.sigmoid(keep) * cell + torch.sigmoid(write) * torch.tanh(new)
+    return RecurrentState(torch.sigmoid(read) * torch.tanh(cell), cell)
+
+
+def gru_state(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> RecurrentState:
+    """The next state from the input's and the state's sums (B, 3H), in the order r, z, n, and the state (B, H)."""
+    width = hidden.size(-1)
+    reset, update = torch.sigmoid(inputs[:, : 2 * width] + recurrent[:, : 2 * width]).chunk(2, -1)
+    new = torch.tanh(torch.addcmul(inputs[:, 2 * width :], reset, recurrent[:, 2 * width :]))
+    return RecurrentState(new + update * (hidden - new), None)

@@ -1,0 +1,177 @@
+"""Recurrent layers over sequences and for one step: PyTorch's fused layers, or the cell kernels without gradients.
+
+The kernels compute a step's gates in one pass, write both directions into one tensor, and project repeated inputs once.
+Weights are those of `nn.LSTM` and `nn.GRU` with one layer: W (G·H, inputs), U (G·H, H) and their biases (G·H,).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from saccade.ops.arguments import require_indices, require_shape, runs_on_inference_kernel
+from saccade.ops.linear import linear
+from saccade.ops.recurrent_cells import CellKind, RecurrentState, gru_state, lstm_state, recurrent_cell, scan
+
+
+class RecurrentWeights(NamedTuple):
+    """The weights of one recurrent layer."""
+
+    input: Tensor  # W (G·H, inputs)
+    recurrent: Tensor  # U (G·H, H)
+    input_bias: Tensor  # (G·H,)
+    recurrent_bias: Tensor  # (G·H,)
+
+    @classmethod
+    def of(cls, layer: nn.RNNBase) -> RecurrentWeights:
+        """The weights of `nn.LSTM` or `nn.GRU` with one layer."""
+        return cls(*(getattr(layer, name) for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")))
+
+
+def kind_of(layer: nn.RNNBase) -> CellKind:
+    """The kind of a layer."""
+    return "lstm" if isinstance(layer, nn.LSTM) else "gru"
+
+
+def recurrent_layer(
+    layer: nn.RNNBase, x: Tensor, mask: Tensor | None = None, state: RecurrentState | None = None
+) -> tuple[Tensor, RecurrentState]:
+    """x (B, T, inputs) to all outputs (B, T, H), and the state after the last real position of each sequence.
+
+    Real positions come before padding. The layer runs in the dtype of its weights, whatever autocast says: fused GPU
+    layers know only its half precision.
+    """
+    require_shape("recurrent_layer", "x", x, None, None, layer.input_size)
+    if mask is not None:
+        require_shape("recurrent_layer", "mask", mask, *x.shape[:2])
+    if mask is not None and state is None and runs_on_inference_kernel(x):
+        outputs = x.new_zeros(*mask.shape, layer.hidden_size)
+        return outputs, scan_layer(layer, x.flatten(0, 1), own_rows(mask), forward_order(mask), outputs)
+    with torch.autocast(x.device.type, enabled=False):
+        return run_layer(layer, x.to(RecurrentWeights.of(layer).input.dtype), mask, state)
+
+
+def bidirectional_layer(
+    forward: nn.RNNBase, backward: nn.RNNBase, x: Tensor, rows: Tensor, mask: Tensor
+) -> tuple[Tensor, RecurrentState, RecurrentState]:
+    """Two layers over one sequence from either end: outputs (B, S, 2H), forward first, and the last state of each.
+
+    Position s of sequence b has the input x[rows[b, s]], x (R, inputs): inputs that repeat are projected once.
+    """
+    require_shape("bidirectional_layer", "x", x, None, forward.input_size)
+    require_shape("bidirectional_layer", "mask", mask, *rows.shape)
+    require_indices("bidirectional_layer", "rows", rows, len(x), device=x.device)
+    width = forward.hidden_size
+    if runs_on_inference_kernel(x):
+        out = x.new_zeros(*mask.shape, 2 * width)
+        end = scan_layer(forward, x, rows, forward_order(mask), out[..., :width])
+        return out, end, scan_layer(backward, x, rows, reverse_order(mask), out[..., width:])
+    inputs = x.index_select(0, rows.flatten()).view(*rows.shape, -1)
+    there, end = recurrent_layer(forward, inputs, mask)
+    back, beginning = recurrent_layer(backward, reverse(inputs, mask), mask)
+    return torch.cat([there, reverse(back, mask)], -1), end, beginning
+
+
+def recurrent_step(layer: nn.RNNBase, x: Tensor, state: RecurrentState) -> RecurrentState:
+    """One position: x (B, inputs)."""
+    weights = RecurrentWeights.of(layer)
+    require_shape("recurrent_step", "x", x, None, layer.input_size)
+    if runs_on_inference_kernel(x):
+        projections = linear(x, weights.input), linear(state.hidden, weights.recurrent)
+        biases = {"input_bias": weights.input_bias, "recurrent_bias": weights.recurrent_bias}
+        return recurrent_cell(state, *projections, **biases)
+    if state.cell is None:
+        return RecurrentState(torch.gru_cell(x, state.hidden, *weights), None)
+    return RecurrentState(*torch.lstm_cell(x, [state.hidden, state.cell], *weights))
+
+
+def fed_recurrent_step(
+    projected: Tensor,
+    fed: Tensor,
+    state: RecurrentState,
+    fed_weight: Tensor,
+    recurrent_weight: Tensor,
+    recurrent_bias: Tensor | None,
+) -> RecurrentState:
+    """One position of a layer with two inputs: one already projected (B, G·H) with its bias, one not, fed (B, F)."""
+    require_shape("fed_recurrent_step", "fed", fed, projected.size(0), fed_weight.size(1))
+    if runs_on_inference_kernel(fed):
+        recurrent = linear(state.hidden, recurrent_weight)
+        fed_gates = linear(fed, fed_weight)
+        return recurrent_cell(state, projected, recurrent, fed=fed_gates, recurrent_bias=recurrent_bias)
+    gates = torch.addmm(projected, fed, fed_weight.T)  # (B, G·H)
+    if state.cell is None:
+        return gru_state(gates, nn.functional.linear(state.hidden, recurrent_weight, recurrent_bias), state.hidden)
+    return lstm_state(torch.addmm(gates, state.hidden, recurrent_weight.T), state.cell)
+
+
+def scan_layer(layer: nn.RNNBase, x: Tensor, rows: Tensor, order: Tensor, out: Tensor) -> RecurrentState:
+    """A layer over the rows (B, S) of x (R, inputs), in the order (B, S) of their positions; outputs go to `out`."""
+    weights = RecurrentWeights.of(layer)
+    biases = weights.input_bias, weights.recurrent_bias
+    return scan(kind_of(layer), linear(x, weights.input), weights.recurrent, *biases, rows, order, out)
+
+
+def run_layer(
+    layer: nn.RNNBase, x: Tensor, mask: Tensor | None, state: RecurrentState | None
+) -> tuple[Tensor, RecurrentState]:
+    """The PyTorch reference: the fused layer."""
+    first = None if state is None else layer_first(state, x.dtype)
+    if mask is None:
+        outputs, final = layer(x, first)
+        return outputs, batch_first(final)
+    if kind_of(layer) == "gru":  # the state is the last output, so the layer may run over padding
+        outputs, _ = layer(x, first)
+        return outputs, RecurrentState(last(outputs, mask), None)
+    lengths = mask.sum(1).clamp(min=1).cpu()
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    outputs, final = layer(packed, first)
+    return pad_packed_sequence(outputs, batch_first=True, total_length=x.size(1))[0], batch_first(final)
+
+
+def layer_first(state: RecurrentState, dtype: torch.dtype) -> Tensor | tuple[Tensor, Tensor]:
+    """A state as `nn.LSTM` and `nn.GRU` take it: with a layer dimension first."""
+    hidden = state.hidden[None].to(dtype)
+    return hidden if state.cell is None else (hidden, state.cell[None].to(dtype))
+
+
+def batch_first(final: Tensor | tuple[Tensor, Tensor]) -> RecurrentState:
+    """A state from what `nn.LSTM` and `nn.GRU` return."""
+    if isinstance(final, Tensor):
+        return RecurrentState(final[0], None)
+    return RecurrentState(final[0][0], final[1][0])
+
+
+def own_rows(mask: Tensor) -> Tensor:
+    """Row numbers (B, S) of a flattened padded batch."""
+    return torch.arange(mask.numel(), device=mask.device).view(mask.shape)
+
+
+def forward_order(mask: Tensor) -> Tensor:
+    """The positions (B, S) of each sequence from first to last, -1 after the last real one; at least one position."""
+    positions, lengths = torch.arange(mask.size(1), device=mask.device), mask.sum(1, keepdim=True).clamp(min=1)
+    return torch.where(positions < lengths, positions, -1)
+
+
+def reverse_order(mask: Tensor) -> Tensor:
+    """The positions (B, S) of each sequence from the last real one to the first, -1 after that."""
+    positions, lengths = torch.arange(mask.size(1), device=mask.device), mask.sum(1, keepdim=True).clamp(min=1)
+    return (lengths - 1 - positions).clamp(min=-1)
+
+
+def reverse(x: Tensor, mask: Tensor) -> Tensor:
+    """Each sequence of x (B, S, ...) with its real positions reversed; padding stays at the end."""
+    positions = torch.arange(mask.size(1), device=mask.device)
+    lengths = mask.sum(1, keepdim=True)  # (B, 1)
+    mirrored = torch.where(mask, lengths - 1 - positions, positions)  # (B, S)
+    rows = torch.arange(len(mask), device=mask.device)[:, None] * mask.size(1)
+    return x.flatten(0, 1).index_select(0, (rows + mirrored).flatten()).view(x.shape)
+
+
+def last(x: Tensor, mask: Tensor) -> Tensor:
+    """The last real position of each sequence of x (B, S, D): (B, D)."""
+    rows = torch.arange(len(mask), device=mask.device) * mask.size(1)
+    return x.flatten(0, 1).index_select(0, rows + mask.sum(1).clamp(min=1) - 1)

@@ -1,0 +1,114 @@
+"""The most probable tokens of each row of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from saccade.csrc.library import kernel
+from saccade.ops.arguments import address, require_alike, require_indices, require_shape, runs_on_kernel
+
+LAYERS = 8  # the reference folds a row into so many layers to find its largest entries,
+FOLDED = 8  # if that leaves at least this many times as many columns as are wanted
+
+
+class AllowedTokens(NamedTuple):
+    """Lists of token ids, and which list each row of logits keeps to."""
+
+    row: Tensor  # (N,) number of the list
+    starts: Tensor  # (lists + 1,) where each list begins in `tokens`, and where the last one ends
+    tokens: Tensor  # (sum of the lengths,) ids, rising within a list
+
+
+def top_k(
+    logits: Tensor, count: int, suppressed: Sequence[int] = (), allowed: AllowedTokens | None = None
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and ids (N, count) of the most probable tokens of logits (N, V), best first.
+
+    The logits are overwritten. `suppressed` ids are left out but keep their share of the probability. With `allowed`,
+    the probabilities are those among the allowed tokens of a row.
+    """
+    require_alike("top_k", logits=logits)
+    require_shape("top_k", "logits", logits, None, None)
+    vocabulary = logits.size(1)
+    if not 1 <= count <= vocabulary:
+        raise ValueError(f"top_k: {count} tokens of a vocabulary of {vocabulary}")
+    if any(not 0 <= token < vocabulary for token in suppressed):
+        raise IndexError(f"top_k: a suppressed token is outside of the vocabulary of {vocabulary}")
+    if allowed is not None:
+        check_allowed(allowed, logits)
+    if not runs_on_kernel(logits) or not logits.is_contiguous():
+        return top_k_reference(logits, count, suppressed, allowed)
+    values, ids = logits.new_empty(len(logits), count), logits.new_empty(len(logits), count, dtype=torch.int64)
+    forbidden = torch.tensor(list(suppressed), dtype=torch.int64)
+    outputs = len(forbidden), address(forbidden), count, address(values), address(ids)
+    if allowed is None:
+        kernel("top_k", *logits.shape, logits.data_ptr(), *outputs)
+    else:
+        lists = [part.contiguous() for part in allowed]
+        kernel("top_k_within", *logits.shape, logits.data_ptr(), *map(address, lists), *outputs)
+    return values, ids
+
+
+def check_allowed(allowed: AllowedTokens, logits: Tensor) -> None:
+    """Raise unless every row has a list, and every list holds rising ids of the vocabulary."""
+    rows, vocabulary = logits.shape
+    require_shape("top_k", "allowed.row", allowed.row, rows)
+    require_indices("top_k", "allowed.row", allowed.row, len(allowed.starts) - 1, device=logits.device)
+    require_indices("top_k", "allowed.starts", allowed.starts, len(allowed.tokens) + 1, device=logits.device)
+    require_indices("top_k", "allowed.tokens", allowed.tokens, vocabulary, device=logits.device)
+    if bool((allowed.starts.diff() < 1).any()):
+        raise ValueError("top_k: every list of allowed tokens must have at least one token")
+    rising = allowed.tokens.diff() > 0
+    rising[allowed.starts[1:-1] - 1] = True  # from one list to the next
+    if not bool(rising.all()):
+        raise ValueError("top_k: the allowed tokens of a list must rise")
+
+
+def top_k_reference(
+    logits: Tensor, count: int, suppressed: Sequence[int], allowed: AllowedTokens | None
+) -> tuple[Tensor, Tensor]:
+    """The PyTorch reference of `top_k`."""
+    if allowed is not None:
+        logits = logits.masked_fill(disallowed_mask(allowed, logits.size(1)), -torch.inf)
+    log_probabilities = logits.log_softmax(dim=-1, dtype=torch.float32)
+    if suppressed:
+        log_probabilities[:, list(suppressed)] = -torch.inf
+    return largest(log_probabilities, count)
+
+
+def disallowed_mask(allowed: AllowedTokens, vocabulary: int) -> Tensor:
+    """(N, V), True where a row must not use a token."""
+    row, starts, tokens = allowed
+    counts = starts.diff()[row]  # (N,)
+    rows = torch.arange(len(row), device=counts.device).repeat_interleave(counts)
+    within = torch.arange(len(rows), device=counts.device) - (counts.cumsum(0) - counts)[rows]
+    mask = torch.ones(len(row), vocabulary, dtype=torch.bool, device=counts.device)
+    mask[rows, tokens[starts[row][rows] + within]] = False
+    return mask
+
+
+def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Values and columns of the `count` largest entries of each row of (N, V), falling.
+
+    The largest entries are in the columns whose maxima are largest when a row is folded into a few layers. A maximum is
+    cheap, and a fraction of the row is left to sort: twice as fast as `topk` of the whole row.
+    """
+    if count == 1:
+        best = values.max(dim=1, keepdim=True)
+        return best.values, best.indices
+    rows, width = values.shape
+    columns = width // LAYERS
+    if columns < FOLDED * count:
+        found, places = values.topk(count)
+        return found, places
+    folded = values[:, : LAYERS * columns].view(rows, LAYERS, columns)
+    tops = folded.amax(1).topk(count, sorted=False).indices  # (N, count)
+    layers = torch.arange(LAYERS, device=tops.device)[:, None] * columns
+    rest = torch.arange(LAYERS * columns, width, device=tops.device).expand(rows, -1)
+    candidates = torch.cat([(tops[:, None] + layers).flatten(1), rest], dim=1)  # (N, LAYERS·count + a few)
+    found, columns_of = values.gather(1, candidates).topk(count)
+    return found, candidates.gather(1, columns_of)

@@ -1,0 +1,446 @@
+"""Every op with random, empty, non-contiguous, wrong-dtype and out-of-range arguments: an exception, or the reference.
+
+The default run tries 2,000 argument sets; `pytest -m slow tests/ops` tries 20,000.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from saccade.csrc.library import library, without_kernels
+from saccade.interface import Shared
+from saccade.ops.argmax_int8 import argmax_int8, argmax_reference
+from saccade.ops.bias_activation import bias_relu
+from saccade.ops.cross_entropy import chunked_cross_entropy, loss_and_grad, paired_loss_and_grad
+from saccade.ops.dropout import dropout
+from saccade.ops.glu import bias_glu, linear_glu
+from saccade.ops.int8_linear import QuantizedMatrix, int8_available, int8_linear, int8_linear_reference
+from saccade.ops.kv_cache_attention import KVCache, MemoryCache, kv_cache_attention, memory_attention
+from saccade.ops.layer_norm import layer_norm, residual_layer_norm
+from saccade.ops.linear import linear, packed_linear
+from saccade.ops.packed import PackedLayout
+from saccade.ops.recurrent_cells import RecurrentState, recurrent_cell, scan
+from saccade.ops.recurrent_layer import bidirectional_layer, fed_recurrent_step, recurrent_layer, recurrent_step
+from saccade.ops.single_head_attention import single_head_attention
+from saccade.ops.top_k import AllowedTokens, top_k
+from saccade.ops.varlen_attention import varlen_cross_attention, varlen_self_attention
+
+pytestmark = pytest.mark.skipif(library() is None, reason="the kernels are not compiled")
+
+Arguments = dict[str, Any]
+REFUSALS = (ValueError, TypeError, IndexError, RuntimeError, NotImplementedError, UserWarning)
+
+
+def size(rng: random.Random, most: int = 20) -> int:
+    return rng.choice([0, 1, 2, 3, rng.randint(1, most), rng.randint(1, most)])
+
+
+def layout(rng: random.Random, batch: int | None = None) -> PackedLayout:
+    batch, length = size(rng, 4) if batch is None else batch, rng.randint(1, 9)
+    lengths = torch.tensor([rng.randint(0, length) for _ in range(batch)], dtype=torch.int64)
+    return PackedLayout.of(torch.arange(length) < lengths[:, None])
+
+
+def varlen_self(rng: random.Random) -> Arguments:
+    heads, head, own = rng.randint(1, 3), rng.choice([1, 4, 16, 20]), layout(rng)
+    width = heads * head
+    qkv = torch.randn(len(own.indices), 3 * width)
+    return {"qkv": qkv, "bias": torch.randn(3 * width), "layout": own, "heads": heads, "causal": rng.random() < 0.5}
+
+
+def varlen_cross(rng: random.Random) -> Arguments:
+    heads, head, own = rng.randint(1, 3), rng.choice([1, 4, 16, 20]), layout(rng)
+    memory, width = layout(rng, own.shape[0]), heads * head
+    # a sentence without memory has nothing to attend to; queries of such a sentence have no defined context
+    rows = torch.ones(own.shape[0], memory.shape[1], dtype=torch.bool)
+    memory = PackedLayout.of(rows)
+    return {
+        "query": torch.randn(len(own.indices), width),
+        "query_bias": torch.randn(width),
+        "kv": torch.randn(len(memory.indices), 2 * width),
+        "kv_bias": torch.randn(2 * width),
+        "layout": own,
+        "memory_layout": memory,
+        "heads": heads,
+    }
+
+
+def layer_norm_arguments(rng: random.Random) -> Arguments:
+    rows, width = size(rng), rng.randint(2, 40)
+    vectors = {name: torch.randn(width) for name in ("weight", "bias")}
+    return {"x": torch.randn(rows, width), **vectors, "epsilon": 1e-5}
+
+
+def residual_arguments(rng: random.Random) -> Arguments:
+    found = layer_norm_arguments(rng)
+    return {**found, "sublayer": torch.randn(found["x"].shape), "sublayer_bias": torch.randn(found["weight"].shape)}
+
+
+def bias_relu_arguments(rng: random.Random) -> Arguments:
+    width = size(rng)
+    return {"x": torch.randn(size(rng), width), "bias": torch.randn(width)}
+
+
+def glu_arguments(rng: random.Random) -> Arguments:
+    rows, width = size(rng), rng.randint(1, 20)
+    residual = torch.randn(rows, width) if rng.random() < 0.5 else None
+    return {"x": torch.randn(rows, 2 * width), "bias": torch.randn(2 * width), "residual": residual, "scale": 0.7}
+
+
+def linear_glu_arguments(rng: random.Random) -> Arguments:
+    found, inputs = glu_arguments(rng), rng.randint(1, 20)
+    both = found["x"].shape
+    return {**found, "x": torch.randn(both[0], inputs), "weight": torch.randn(both[1], inputs)}
+
+
+def linear_arguments(rng: random.Random) -> Arguments:
+    inputs, outputs = size(rng), size(rng)
+    bias = torch.randn(outputs) if rng.random() < 0.5 else None
+    return {"x": torch.randn(size(rng), inputs), "weight": torch.randn(outputs, inputs), "bias": bias}
+
+
+def packed_linear_arguments(rng: random.Random) -> Arguments:
+    found = linear_arguments(rng)
+    return {"x": found["x"], "weight": found["weight"]}
+
+
+def loss_arguments(rng: random.Random) -> Arguments:
+    rows, vocabulary = size(rng), rng.randint(1, 40)
+    targets = torch.randint(0, vocabulary, (rows,))
+    return {"logits": torch.randn(rows, vocabulary), "targets": targets, "smoothing": 0.1, "needs_grad": True}
+
+
+def paired_arguments(rng: random.Random) -> Arguments:
+    pairs, vocabulary = size(rng), rng.randint(1, 40)
+    targets = torch.randint(0, vocabulary, (pairs,)).repeat(2)
+    logits = torch.randn(2 * pairs, vocabulary)
+    return {"logits": logits, "targets": targets, "smoothing": 0.1, "consistency": 0.5, "needs_grad": True}
+
+
+def chunked_arguments(rng: random.Random) -> Arguments:
+    rows, vocabulary, width = size(rng), rng.randint(1, 40), rng.randint(1, 10)
+    bias = torch.randn(vocabulary) if rng.random() < 0.5 else None
+    targets = torch.randint(0, vocabulary, (rows,))
+    return {"x": torch.randn(rows, width), "weight": torch.randn(vocabulary, width), "bias": bias, "targets": targets}
+
+
+def top_k_arguments(rng: random.Random) -> Arguments:
+    rows, vocabulary = size(rng), rng.randint(1, 60)
+    count = rng.randint(1, vocabulary)
+    suppressed = [rng.randrange(vocabulary) for _ in range(rng.randint(0, 2))]
+    allowed = None
+    if rng.random() < 0.4:
+        lists = [sorted(rng.sample(range(vocabulary), rng.randint(1, vocabulary))) for _ in range(2)]
+        starts = torch.tensor([0, len(lists[0]), len(lists[0]) + len(lists[1])])
+        row = torch.tensor([rng.randrange(2) for _ in range(rows)], dtype=torch.int64)
+        allowed, suppressed, count = AllowedTokens(row, starts, torch.tensor(lists[0] + lists[1])), [], 1
+    return {"logits": torch.randn(rows, vocabulary), "count": count, "suppressed": suppressed, "allowed": allowed}
+
+
+def attention_arguments(rng: random.Random) -> Arguments:
+    batch, queries, keys, width, depth = size(rng, 4), rng.randint(1, 3), rng.randint(1, 9), rng.randint(1, 20), 5
+    vector = torch.randn(width) if rng.random() < 0.5 else None
+    return {
+        "query": torch.randn(batch, queries, width),
+        "keys": torch.randn(batch, keys, width),
+        "values": torch.randn(batch, keys, depth),
+        "mask": torch.rand(batch, keys) < 0.8,
+        "vector": vector,
+    }
+
+
+def cell_arguments(rng: random.Random) -> Arguments:
+    batch, width, lstm = size(rng), rng.randint(1, 20), rng.random() < 0.5
+    gates = width * (4 if lstm else 3)
+    state = RecurrentState(torch.randn(batch, width), torch.randn(batch, width) if lstm else None)
+    return {
+        "state": state,
+        "inputs": torch.randn(batch, gates),
+        "recurrent": torch.randn(batch, gates),
+        "fed": torch.randn(batch, gates) if rng.random() < 0.5 else None,
+        "input_bias": torch.randn(gates) if rng.random() < 0.5 else None,
+        "recurrent_bias": torch.randn(gates) if rng.random() < 0.5 else None,
+    }
+
+
+def scan_arguments(rng: random.Random) -> Arguments:
+    batch, length, width, rows = size(rng, 4), rng.randint(1, 6), rng.randint(1, 10), rng.randint(1, 12)
+    kind, gates = rng.choice([("lstm", 4), ("gru", 3)])
+    order = torch.stack([torch.arange(length)] * batch) if batch else torch.zeros(0, length, dtype=torch.int64)
+    for row in order:
+        row[rng.randint(1, length) :] = -1
+    return {
+        "kind": kind,
+        "inputs": torch.randn(rows, gates * width),
+        "weight": torch.randn(gates * width, width),
+        "input_bias": torch.randn(gates * width),
+        "recurrent_bias": torch.randn(gates * width),
+        "rows": torch.randint(0, rows, (batch, length)),
+        "order": order,
+        "out": torch.zeros(batch, length, width),
+    }
+
+
+def layer_arguments(rng: random.Random) -> Arguments:
+    batch, length, inputs, width = rng.randint(1, 4), rng.randint(1, 6), rng.randint(1, 9), rng.randint(1, 9)
+    kind = rng.choice([torch.nn.LSTM, torch.nn.GRU])
+    lengths = torch.randint(1, length + 1, (batch, 1))
+    mask = torch.arange(length) < lengths
+    return {"layer": kind(inputs, width, batch_first=True), "x": torch.randn(batch, length, inputs), "mask": mask}
+
+
+def masked_recurrent_layer(layer: torch.nn.RNNBase, x: Tensor, mask: Tensor) -> Any:
+    outputs, state = recurrent_layer(layer, x, mask)
+    return outputs * mask[:, :, None], state
+
+
+def bidirectional_arguments(rng: random.Random) -> Arguments:
+    found = layer_arguments(rng)
+    rows, layer = rng.randint(1, 9), found["layer"]
+    other = type(layer)(layer.input_size, layer.hidden_size, batch_first=True)
+    numbers = torch.randint(0, rows, found["mask"].shape)
+    x = torch.randn(rows, layer.input_size)
+    return {"forward": layer, "backward": other, "x": x, "rows": numbers, "mask": found["mask"]}
+
+
+def masked_bidirectional(**arguments: Any) -> Any:
+    outputs, *states = bidirectional_layer(**arguments)
+    return outputs * arguments["mask"][:, :, None], states
+
+
+def step_arguments(rng: random.Random) -> Arguments:
+    found, batch = layer_arguments(rng), size(rng)
+    layer = found["layer"]
+    hidden = torch.randn(batch, layer.hidden_size)
+    state = RecurrentState(hidden, hidden.clone() if isinstance(layer, torch.nn.LSTM) else None)
+    return {"layer": layer, "x": torch.randn(batch, layer.input_size), "state": state}
+
+
+def fed_arguments(rng: random.Random) -> Arguments:
+    found, inputs = cell_arguments(rng), rng.randint(1, 9)
+    gates, width = found["inputs"].size(1), found["state"].hidden.size(1)
+    return {
+        "projected": found["inputs"],
+        "fed": torch.randn(len(found["inputs"]), inputs),
+        "state": found["state"],
+        "fed_weight": torch.randn(gates, inputs),
+        "recurrent_weight": torch.randn(gates, width),
+        "recurrent_bias": None if found["state"].cell is not None else torch.randn(gates),
+    }
+
+
+def cache_arguments(rng: random.Random) -> Arguments:
+    layers, heads, head, steps = rng.randint(1, 2), rng.randint(1, 3), rng.choice([1, 4, 16, 20]), rng.randint(1, 5)
+    width, counts = heads * head, [rng.randint(1, 5) for _ in range(steps)]
+    rows = counts[-1]
+    origin = torch.stack([torch.randint(0, count, (rows,)) for count in counts], 1)
+    origin[:, -1] = torch.arange(rows)
+    made = tuple(torch.randn(layers, count, 3 * width) for count in counts)
+    bias = torch.randn(3 * width)
+    record = rng.random() < 0.5
+    cache = KVCache(origin, Shared(made))
+    return {"cache": cache, "layer": rng.randrange(layers), "bias": bias, "heads": heads, "record": record}
+
+
+def memory_arguments(rng: random.Random) -> Arguments:
+    layers, heads, head, batch = rng.randint(1, 2), rng.randint(1, 3), rng.choice([1, 4, 16, 20]), rng.randint(1, 3)
+    width, counts = heads * head, torch.randint(1, 6, (batch,))
+    first = counts.cumsum(0) - counts
+    kv = torch.randn(layers, int(counts.sum()), 2 * width)
+    return {
+        "query": torch.randn(batch * rng.randint(1, 3), width),
+        "query_bias": torch.randn(width),
+        "memory": MemoryCache(first, counts, Shared(kv)),
+        "layer": rng.randrange(layers),
+        "kv_bias": torch.randn(2 * width),
+        "longest": int(counts.max()),
+        "heads": heads,
+        "record": rng.random() < 0.5,
+    }
+
+
+def int8_arguments(rng: random.Random) -> Arguments:
+    inputs = rng.randint(1, 40)
+    return {"x": torch.randn(size(rng), inputs), "weight": torch.randn(rng.randint(1, 40), inputs)}
+
+
+def int8_op(x: Tensor, weight: Tensor) -> Tensor:
+    return int8_linear(x, QuantizedMatrix(weight))
+
+
+def argmax_op(x: Tensor, weight: Tensor) -> Tensor:
+    return argmax_int8(x, QuantizedMatrix(weight))[0]
+
+
+def dropout_arguments(rng: random.Random) -> Arguments:
+    return {"x": torch.randn(size(rng), size(rng)), "probability": 0.0, "training": rng.random() < 0.5}
+
+
+OPS: dict[str, tuple[Callable[..., Any], Callable[[random.Random], Arguments]]] = {
+    "varlen_self_attention": (varlen_self_attention, varlen_self),
+    "varlen_cross_attention": (varlen_cross_attention, varlen_cross),
+    "layer_norm": (layer_norm, layer_norm_arguments),
+    "residual_layer_norm": (residual_layer_norm, residual_arguments),
+    "bias_relu": (bias_relu, bias_relu_arguments),
+    "bias_glu": (bias_glu, glu_arguments),
+    "linear_glu": (linear_glu, linear_glu_arguments),
+    "linear": (linear, linear_arguments),
+    "packed_linear": (packed_linear, packed_linear_arguments),
+    "loss_and_grad": (loss_and_grad, loss_arguments),
+    "paired_loss_and_grad": (paired_loss_and_grad, paired_arguments),
+    "chunked_cross_entropy": (chunked_cross_entropy, chunked_arguments),
+    "top_k": (top_k, top_k_arguments),
+    "single_head_attention": (single_head_attention, attention_arguments),
+    "recurrent_cell": (recurrent_cell, cell_arguments),
+    "scan": (scan, scan_arguments),
+    "recurrent_layer": (masked_recurrent_layer, layer_arguments),
+    "bidirectional_layer": (masked_bidirectional, bidirectional_arguments),
+    "recurrent_step": (recurrent_step, step_arguments),
+    "fed_recurrent_step": (fed_recurrent_step, fed_arguments),
+    "kv_cache_attention": (kv_cache_attention, cache_arguments),
+    "memory_attention": (memory_attention, memory_arguments),
+    "dropout": (dropout, dropout_arguments),
+}
+INT8_OPS = {
+    "int8_linear": (int8_op, lambda x, weight: int8_linear_reference(x, weight).float()),
+    "argmax_int8": (argmax_op, lambda x, weight: argmax_reference(x, weight)[0]),
+}
+
+
+def tensors_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
+    """All tensors of some arguments, with the path to each; layers and layouts are left whole."""
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from tensors_of(part, (*path, key))
+    elif isinstance(value, tuple):
+        for number, part in enumerate(value):
+            yield from tensors_of(part, (*path, number))
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """The arguments with another tensor at a path."""
+    if not path:
+        return new
+    key, *rest = path
+    if isinstance(value, dict):
+        return {**value, key: replaced(value[key], tuple(rest), new)}
+    parts = [replaced(part, tuple(rest), new) if number == key else part for number, part in enumerate(value)]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def non_contiguous(x: Tensor) -> Tensor:
+    wide = torch.zeros(*x.shape, 2, dtype=x.dtype)
+    wide[..., 0] = x
+    return wide[..., 0]
+
+
+def mutated(x: Tensor, rng: random.Random) -> Tensor:
+    """A tensor that is wrong in one respect, or only laid out in another way."""
+    kind = rng.choice(["dtype", "stride", "stride", "shape", "fewer", "rank", "range", "nan", "empty", "expanded"])
+    if kind == "dtype":
+        return x.to(rng.choice([torch.float64, torch.float16, torch.int32, torch.bool, torch.bfloat16]))
+    if kind == "stride" and x.dim():
+        return non_contiguous(x)
+    if kind == "expanded" and x.dim() and x.numel():
+        return x[:1].expand(x.shape)
+    if kind == "shape" and x.dim():
+        return torch.cat([x, x]) if rng.random() < 0.5 else torch.cat([x, x], -1)
+    if kind == "fewer" and x.dim() and len(x):
+        return x[:-1]
+    if kind == "rank":
+        return x[None] if rng.random() < 0.5 or not x.dim() or not len(x) else x[0]
+    if kind == "range" and x.dtype == torch.int64 and x.numel():
+        x = x.clone()
+        x.view(-1)[rng.randrange(x.numel())] = rng.choice([-(2**62), -2, -1, 10**6, 2**62])
+        return x
+    if kind == "nan" and x.is_floating_point() and x.numel():
+        x = x.clone()
+        x.view(-1)[rng.randrange(x.numel())] = rng.choice([torch.nan, torch.inf, -torch.inf, 1e38])
+        return x
+    if kind == "empty" and x.dim():
+        return x[:0]
+    return x
+
+
+def attempt(function: Callable[..., Any], arguments: Arguments) -> tuple[Any, BaseException | None]:
+    try:
+        return function(**copy.deepcopy(arguments)), None
+    except REFUSALS as error:
+        return None, error
+
+
+def finite(found: Any) -> bool:
+    return all(bool(x.isfinite().all()) for _, x in tensors_of(found))
+
+
+def try_argument_sets(name: str, count: int) -> None:
+    function, make = OPS[name]
+    rng = random.Random(name)
+    torch.manual_seed(len(name))
+    for _ in range(count):
+        arguments = make(rng)
+        valid = True
+        while rng.random() < 0.5:
+            paths = list(tensors_of(arguments))
+            path, tensor = rng.choice(paths)
+            arguments, valid = replaced(arguments, path, mutated(tensor, rng)), False
+        with torch.no_grad():
+            found, error = attempt(function, arguments)
+            with without_kernels():
+                expected, refusal = attempt(function, arguments)
+        if valid:
+            assert error is None, f"{name}: valid arguments were refused: {error}"
+        if error is None and refusal is None:
+            floats = [x for _, x in tensors_of(arguments) if x.is_floating_point()]
+            if all(bool(x.isfinite().all()) and x.abs().amax() < 1e6 for x in floats if x.numel()):
+                compare(name, found, expected)
+
+
+def compare(name: str, found: Any, expected: Any) -> None:
+    mine, theirs = [x for _, x in tensors_of(found)], [x for _, x in tensors_of(expected)]
+    if name == "top_k":  # equal logits may come in another order
+        mine, theirs = mine[:1], theirs[:1]
+    assert len(mine) == len(theirs)
+    for one, other in zip(mine, theirs, strict=True):
+        assert_close(one, other.to(one.dtype), rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_random_arguments(name):
+    try_argument_sets(name, 90)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPS)
+def test_many_random_arguments(name):
+    try_argument_sets(name, 900)
+
+
+@pytest.mark.skipif(not int8_available(), reason="no int8 products on this processor")
+@pytest.mark.parametrize("name", INT8_OPS)
+def test_random_int8_arguments(name):
+    function, reference = INT8_OPS[name]
+    rng = random.Random(name)
+    torch.manual_seed(1)
+    for _ in range(200):
+        arguments, valid = int8_arguments(rng), True
+        if rng.random() < 0.5:
+            path, tensor = rng.choice(list(tensors_of(arguments)))
+            arguments, valid = replaced(arguments, path, mutated(tensor, rng)), False
+        with torch.no_grad():
+            found, error = attempt(function, arguments)
+        assert error is None or not valid
+        if valid and found.numel():
+            expected = reference(**arguments)
+            scale = arguments["x"].norm(dim=1).max() * arguments["weight"].norm(dim=1).max()
+            assert float((found - expected).abs().max() / scale) < 0.05

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from saccade.parallel_map import MIN_TOKENS, parallel_map, parallel_map_unordered, worker_count
+
+CPU = torch.device("cpu")
+GPU = torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(4, 1), (3, 1), (2, 2)])
+def test_workers_work_at_once_and_share_the_cores(workers, threads):
+    everybody = threading.Barrier(workers, timeout=60)  # passed only if all of them stand before it together
+
+    def work(item: int) -> tuple[int, int]:
+        everybody.wait()
+        return 10 * item, torch.get_num_threads()
+
+    items = range(2 * workers)
+    assert parallel_map(work, items, workers) == [(10 * item, threads) for item in items]
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.parametrize(("items", "workers"), [([], 4), ([1], 4), ([1, 2, 3], 1)])
+def test_one_batch_or_one_worker_has_all_cores(items, workers):
+    def work(item: int) -> tuple[int, int, str]:
+        return item, torch.get_num_threads(), threading.current_thread().name
+
+    here = threading.current_thread().name
+    assert parallel_map(work, items, workers) == [(item, 4, here) for item in items]
+
+
+def test_a_fault_ends_it_and_the_cores_are_given_back():
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        if item == 3:
+            raise ValueError("the fourth")
+        time.sleep(0.01)
+        return item
+
+    with pytest.raises(ValueError, match="the fourth"):
+        parallel_map(work, range(1000), 4)
+    assert len(begun) < 500  # 2.5 seconds of them
+    assert torch.get_num_threads() == 4
+
+
+def test_what_has_ended_is_there_while_others_are_worked_on():
+    may_end = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0:
+            assert may_end.wait(60)
+        return 10 * item
+
+    ended = parallel_map_unordered(work, range(4), 2)
+    assert {next(ended) for _ in range(3)} == {(1, 10), (2, 20), (3, 30)}
+    may_end.set()
+    assert list(ended) == [(0, 0)]
+
+
+def test_a_caller_who_wants_no_more_gets_the_cores_back():
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        time.sleep(0.01)
+        return item
+
+    ended = parallel_map_unordered(work, range(1000), 4)
+    next(ended)
+    assert torch.get_num_threads() == 1
+    ended.close()
+    assert torch.get_num_threads() == 4
+    count = len(begun)
+    time.sleep(0.05)
+    assert len(begun) == count < 500
+
+
+def test_callers_take_turns_and_leave_the_number_of_threads_as_it_was():
+    seen: list[int] = []
+    results: dict[int, list[int]] = {}
+
+    def work(item: int) -> int:
+        seen.append(torch.get_num_threads())
+        time.sleep(0.01)
+        return item
+
+    def call(caller: int) -> None:
+        torch.set_num_threads(4)
+        results[caller] = parallel_map(work, [caller, caller + 1, caller + 2], 2)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert results == {number: [number, number + 1, number + 2] for number in range(3)}
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == 4
+
+
+def test_more_batches_at_once_hold_no_more_tokens():
+    assert worker_count(100 * MIN_TOKENS, CPU) == 4
+    assert worker_count(3 * MIN_TOKENS - 1, CPU) == 2
+    assert worker_count(7, CPU) == 1
+    assert worker_count(100 * MIN_TOKENS, GPU) == 1
+    with torch.autocast("cpu", torch.bfloat16):  # which only this thread knows of
+        assert worker_count(100 * MIN_TOKENS, CPU) == 1

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from laws.subjects import SIZES, build_model, choice_of, make_batch
+from saccade.csrc.library import without_kernels
+from saccade.interface import Product
+from saccade.ops import cross_entropy as op
+from saccade.ops.cross_entropy import loss_and_grad
+from saccade.training.objectives.likelihood import Likelihood, cross_entropy
+
+
+class OutputLayer(nn.Module):
+    """Like a model's: something, and then a product; or without a product at the end."""
+
+    def __init__(self, bias=True, ends_in_product=True):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 11, bias=bias)
+        self.ends_in_product = ends_in_product
+
+    def logits(self, outputs):
+        return self.last(self.first(outputs).tanh())
+
+    def output_product(self, outputs):
+        if not self.ends_in_product:
+            return None
+        return Product(self.first(outputs).tanh(), self.last.weight, self.last.bias)
+
+
+def plain(layer, outputs, targets, smoothing):
+    return F.cross_entropy(layer.logits(outputs), targets, label_smoothing=smoothing, reduction="sum")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 40, 1 << 20])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("native", [False, True])
+def test_chunks_give_the_loss_and_gradients_of_the_plain_path(monkeypatch, native, bias, smoothing, chunk):
+    monkeypatch.setattr(op, "CHUNK", chunk)
+    torch.manual_seed(0)
+    layer = OutputLayer(bias)
+    outputs = torch.randn(9, 6, requires_grad=True)
+    targets = torch.randint(0, 11, (9,))
+    leaves = [outputs, *layer.parameters()]
+    expected = plain(layer, outputs, targets, smoothing)
+    slow = torch.autograd.grad(expected * 0.37, leaves)
+    with contextlib.nullcontext() if native else without_kernels():
+        total, negative, _ = cross_entropy(layer, outputs, targets, smoothing)
+    fast = torch.autograd.grad(total * 0.37, leaves)
+    assert_close(total, expected)
+    assert_close(negative.float(), plain(layer, outputs, targets, 0.0))
+    assert_close(fast, slow)
+
+
+def test_an_output_layer_without_a_product_has_the_same_loss():
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(9, 6), torch.randint(0, 11, (9,))
+    layer = OutputLayer(ends_in_product=False)
+    total, negative, _ = cross_entropy(layer, outputs, targets, 0.1)
+    assert_close(total, plain(layer, outputs, targets, 0.1))
+    assert_close(negative.float(), plain(layer, outputs, targets, 0.0))
+    expected = torch.autograd.grad(plain(layer, outputs, targets, 0.1), layer.parameters())
+    assert_close(torch.autograd.grad(total, layer.parameters()), expected)
+
+
+def plain_pairs(layer, outputs, targets, consistency):
+    """The loss of pairs by the library's own divergence."""
+    p, q = layer.logits(outputs).log_softmax(-1).chunk(2)
+    there, back = (F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((q, p), (p, q)))
+    return plain(layer, outputs, targets, 0.1) + consistency * (there + back) / 2, (there + back) / 2
+
+
+@pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
+@pytest.mark.parametrize("ends_in_product", [False, True])
+@pytest.mark.parametrize("native", [False, True])
+def test_the_divergence_of_pairs_counts_and_has_its_gradient(monkeypatch, native, ends_in_product, chunk):
+    monkeypatch.setattr(op, "CHUNK", chunk)
+    torch.manual_seed(0)
+    layer = OutputLayer(ends_in_product=ends_in_product)
+    outputs, targets = torch.randn(14, 6, requires_grad=True), torch.randint(0, 11, (7,)).repeat(2)
+    leaves = [outputs, *layer.parameters()]
+    expected, apart = plain_pairs(layer, outputs, targets, 2.5)
+    with contextlib.nullcontext() if native else without_kernels():
+        found = cross_entropy(layer, outputs, targets, 0.1, 2.5)
+    assert_close(found.loss, expected)
+    assert_close(found.divergence.float(), apart)
+    assert_close(torch.autograd.grad(found.loss, leaves), torch.autograd.grad(expected, leaves))
+
+
+def test_consistency_sees_every_example_twice():
+    batch = make_batch([5, 3], [6, 2])
+    model = build_model(("transformer", {"dropout": 0.3}))
+    once, both = Likelihood(0.1).loss(model, batch), Likelihood(0.1, consistency=3.0).loss(model, batch)
+    assert both.count == 2 * once.count
+    assert_close(both.total, 2 * once.total)  # nothing is dropped in evaluation: two equal answers
+    assert both.metrics["divergence"] == pytest.approx(0.0, abs=1e-4)
+    model.train()
+    torch.manual_seed(1)
+    dropped = Likelihood(0.1, consistency=3.0).loss(model, batch)
+    torch.manual_seed(1)
+    without = Likelihood(0.1, consistency=1e-9).loss(model, batch)
+    assert dropped.metrics["divergence"] > 0.01
+    assert_close(dropped.total - without.total, torch.tensor(1.5 * dropped.metrics["divergence"]), rtol=1e-3, atol=0.0)
+
+
+def test_padded_rows_count_for_nothing():
+    model = build_model(("transformer", {}))
+    batch = make_batch([5, 3], [6, 2])
+    found = Likelihood(0.1).loss(model, batch)
+    assert found.count == 8
+    memory = model.encode(batch.source)
+    logits = model.logits(model.decode(batch.prefix, memory).outputs)
+    expected = F.cross_entropy(
+        logits.flatten(0, 1), batch.target.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum"
+    )
+    assert_close(found.total, expected)
+
+
+def test_smoothing_is_spread_over_the_whole_vocabulary():
+    """Loss = (1 - ε) nll + ε mean over V of -log p, by hand."""
+    logits = torch.randn(4, SIZES.target)
+    targets = torch.tensor([1, 5, 7, 2])
+    logs = logits.log_softmax(-1)
+    expected = sum(-0.9 * logs[row, target] - 0.1 * logs[row].mean() for row, target in enumerate(targets))
+    of_target, of_all, *_ = loss_and_grad(logits.clone(), targets, 0.1, False)
+    assert_close(0.9 * of_target.sum() + 0.1 * of_all.sum(), expected)
+
+
+def test_without_a_gradient_only_the_loss_is_made(monkeypatch):
+    model = build_model(("transformer", {}))
+    asked = []
+    monkeypatch.setattr(op, "loss_and_grad", lambda *given: asked.append(given[3]) or loss_and_grad(*given))
+    with torch.no_grad():
+        Likelihood().loss(model, make_batch([5, 3], [6, 2]))
+    assert asked == [False]
+
+
+EXPERTS = ("transformer", {"experts": 4, "experts_every": 1, "capacity_factor": 0.5, "balance_weight": 0.25})
+
+
+def test_what_the_model_asks_for_is_added_for_every_token():
+    model = build_model(EXPERTS).train()
+    batch = make_batch([5, 3], [6, 2])
+    memory = model.encode(batch.source)
+    decoded = model.decode(batch.prefix, memory)
+    logits = model.logits(decoded.outputs)
+    plain = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=0, reduction="sum")
+    asked = memory.auxiliary.loss + decoded.auxiliary.loss
+    assert asked > 0.25 * 3  # four layers with a balance near 1 each
+    found = Likelihood().loss(model, batch)
+    assert found.count == 8
+    assert_close(found.total, plain + 8 * asked)
+    assert found.metrics == {"nll": pytest.approx(plain.item(), rel=1e-5)}
+    router = model.encoder[0].feed_forward.router
+    (slope,) = torch.autograd.grad(found.total, router)
+    (without,) = torch.autograd.grad(plain, router)
+    assert not torch.allclose(slope, without)
+
+
+def test_the_sums_of_the_model_are_reported_by_name():
+    names = choice_of(EXPERTS).config.auxiliary
+    objective = Likelihood(0.1, auxiliary=names)
+    assert objective.metrics == ("nll", "balance", "dropped", "routed")
+    model, batch = build_model(EXPERTS).train(), make_batch([5, 3], [6, 2])
+    found = objective.loss(model, batch).metrics
+    assert tuple(found) == objective.metrics
+    assert found["routed"] == 8 + 8  # real places of both sides
+    assert 0 < found["dropped"] < found["routed"]  # half of the places have room at most
+    memory = model.encode(batch.source)
+    sides = [memory.auxiliary, model.decode(batch.prefix, memory).auxiliary]
+    for name in names:
+        assert found[name] == pytest.approx(sum(float(side.sums[name]) for side in sides))
+
+
+def test_in_evaluation_nothing_is_added():
+    model, batch = build_model(EXPERTS), make_batch([5, 3], [6, 2])
+    found = Likelihood(auxiliary=("balance", "dropped", "routed")).loss(model, batch)
+    assert found.metrics == {"nll": found.metrics["nll"], "balance": 0, "dropped": 0, "routed": 0}
+    assert found.total.item() == pytest.approx(found.metrics["nll"], rel=1e-5)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from saccade.errors import SaccadeError
+from saccade.training.runs.lock import run_lock
+
+HOLD = "import sys, time\nfrom pathlib import Path\nfrom saccade.training.runs.lock import run_lock\n"
+HOLD += "with run_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+
+
+@pytest.fixture
+def holder(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_told_who_holds_the_run(tmp_path, holder):
+    with pytest.raises(SaccadeError, match=f"is being trained by process {holder.pid} on "), run_lock(tmp_path):
+        pass
+
+
+def test_a_killed_process_holds_nothing(tmp_path, holder):
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    time.sleep(0.01)
+    with run_lock(tmp_path):
+        pass
+
+
+def test_a_lock_ends_with_its_block(tmp_path):
+    for _ in range(2):
+        with run_lock(tmp_path):
+            pass
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path):
+    with pytest.raises(SaccadeError, match="cannot be written"), run_lock(tmp_path / "absent"):
+        pass

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from rich.console import Console
+
+from saccade.evaluation.metrics import Score
+from saccade.training.loop import Progress, Update
+from saccade.training.runs import tracking
+from saccade.training.runs.directory import RunDirectory
+from saccade.training.runs.tracking import RunTracker, Speed, format_duration
+from saccade.training.validation import Sample, Validation
+
+
+def update(step: int, loss: float) -> Update:
+    figures = {"gradient_norm": 1.0, "learning_rate": 1e-3, "source_tokens": 90, "target_tokens": 100, "passes": 1}
+    return Update(step, loss, {"nll": loss / 2}, **figures)
+
+
+def validation(score: float) -> Validation:
+    return Validation(1.5, 4.48, {"bleu": Score("BLEU", score, None, True)}, (Sample("ein", "one", "two"),))
+
+
+def read_rows(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def directory(tmp_path):
+    found = RunDirectory(tmp_path)
+    found.samples.mkdir()
+    return found
+
+
+def run_tracker(directory, monkeypatch, *, terminal: bool) -> str:
+    screen = io.StringIO()
+
+    def console(**options):
+        return Console(file=screen, force_terminal=terminal, width=100, highlight=False)
+
+    monkeypatch.setattr(tracking, "Console", console)
+    tracker = RunTracker(directory, objective_metrics=["nll"], validation_metrics=["bleu"], log_every=2)
+    progress = Progress()
+    for step in range(1, 7):
+        progress.step, progress.seconds = step, 10.0 * step
+        tracker.update(update(step, 6.0 / step), progress, step / 12)
+        if step == 4:
+            tracker.validation(step, validation(12.5))
+    tracker.close()
+    return screen.getvalue()
+
+
+def test_without_a_terminal_there_are_plain_lines(directory, monkeypatch):
+    text = run_tracker(directory, monkeypatch, terminal=False)
+    lines = text.splitlines()
+    assert lines[0].startswith("step 2 epoch 1 loss 4.5000")  # the mean of 6 and 3
+    assert lines[0].endswith("2 min left")
+    assert "step 4 validation: loss 1.5000, perplexity 4.48, bleu 12.50" in text
+    assert "\x1b" not in text
+
+
+def test_on_a_terminal_there_is_a_bar_with_speed_loss_and_time_left(directory, monkeypatch):
+    text = run_tracker(directory, monkeypatch, terminal=True)
+    assert "loss 1.000" in text
+    assert "tok/s" in text
+    assert "━" in text
+    assert "step 2 epoch 1" in directory.log.read_text(encoding="utf-8")
+
+
+def test_metrics_samples_and_events_are_kept(directory, monkeypatch):
+    run_tracker(directory, monkeypatch, terminal=False)
+    rows = read_rows(directory.metrics)
+    assert [row["step"] for row in rows] == ["2", "4", "4", "6"]
+    assert rows[0]["nll"] == "2.25"
+    assert rows[2]["valid_bleu"] == "12.5"
+    assert "output     two" in (directory.samples / "step-4.txt").read_text(encoding="utf-8")
+    assert directory.curves.is_file()
+
+
+def test_tensorboard_has_the_same_numbers(directory, monkeypatch):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="optional")
+    run_tracker(directory, monkeypatch, terminal=False)
+    events = accumulator.EventAccumulator(str(directory.tensorboard)).Reload()
+    assert [round(event.value, 4) for event in events.Scalars("loss")] == [4.5, 1.75, 1.1]
+    assert [event.step for event in events.Scalars("valid/bleu")] == [4]
+
+
+def test_a_resumed_run_forgets_what_came_after_its_checkpoint(directory, monkeypatch):
+    """Also a row that was torn: only what the checkpoint counted is left, to the byte."""
+    run_tracker(directory, monkeypatch, terminal=False)
+    tracker = RunTracker(directory, objective_metrics=["nll"], validation_metrics=["bleu"], log_every=2)
+    sizes = tracker.file_sizes()
+    before = [path.read_bytes() for path in (directory.metrics, directory.timing)]
+    tracker.update(update(8, 1.0), Progress(step=8), None)
+    with directory.metrics.open("a", encoding="utf-8") as file:
+        file.write("1")
+    tracker.rewind(6, sizes)
+    assert [path.read_bytes() for path in (directory.metrics, directory.timing)] == before
+    directory.metrics.write_text("", encoding="utf-8")
+    tracker.rewind(6, sizes)
+    tracker.close()
+    assert "metrics.csv: is shorter than at step 6" in directory.log.read_text(encoding="utf-8")
+
+
+def test_speed_leaves_pauses_out(monkeypatch):
+    clock = iter([0.0, 1.0, 50.0, 51.0])
+    monkeypatch.setattr(tracking.time, "perf_counter", lambda: next(clock))
+    speed = Speed()
+    assert speed.tokens_per_second() == 0.0
+    speed.add(100)
+    speed.add(100)
+    speed.pause()
+    speed.add(100)
+    speed.add(300)
+    assert speed.tokens_per_second() == 200.0
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(-3, "0 s"), (42, "42 s"), (200, "3 min"), (3900, "1 h 05 min")])
+def test_person_time(seconds, text):
+    assert format_duration(seconds) == text

@@ -1,0 +1,34 @@
+"""What updates cost, and which settings of their number make sense."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from saccade.training.config import TrainingConfig
+from saccade.training.loop import Progress
+from saccade.training.stopping import equivalent_updates, fraction_done, updates_within
+
+
+def test_updates_that_see_examples_once_cost_half():
+    training = TrainingConfig(consistency=3.0, consistency_after=100)
+    assert [equivalent_updates(training, updates) for updates in (0, 50, 100, 300)] == [0, 25, 50, 250]
+    assert [updates_within(training, work) for work in (0, 25, 50, 250)] == [0, 50, 100, 300]
+    assert fraction_done(training, Progress(step=100), 300) == pytest.approx(50 / 250)
+    plain = TrainingConfig()
+    assert [equivalent_updates(plain, 300), updates_within(plain, 300)] == [300, 300]
+    assert equivalent_updates(training, None) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"consistency_after": 10}, "needs consistency"),
+        ({"consistency": 1.0, "consistency_after": 10, "max_steps": 10}, "must be below max-steps"),
+        ({"consistency": 1.0, "objective": "minimum-risk", "start": "runs/x"}, "consistency has no effect"),
+        ({"consistency": -1.0}, "greater than or equal to 0"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(settings, words):
+    with pytest.raises(ValidationError, match=words):
+        TrainingConfig(**settings)

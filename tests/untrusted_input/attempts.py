@@ -1,0 +1,372 @@
+"""Mutated inputs and what came of them: each is refused, or is exactly what its files say."""
+
+from __future__ import annotations
+
+import enum
+import gzip
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pyarrow
+import pytest
+import torch
+from pyarrow import parquet
+from safetensors.torch import load_file
+
+from saccade.config import read_yaml, write_yaml
+from saccade.data.reading.pair_files import Pair, read_pairs
+from saccade.data.tokenizers.tokenizer import Tokenizer
+from saccade.errors import SaccadeError
+from saccade.inference.loading import translator_from
+from saccade.model_folder import WEIGHTS, load_model_folder, weights_of
+from saccade.training.checkpoints.checkpoint import OPTIMIZER, STATE
+from saccade.training.config import RunConfig, read_recipe
+from untrusted_input.command import check_answer, command
+from untrusted_input.guard import guarded
+from untrusted_input.mutator import damage, mutate_bytes, mutate_json, mutate_lines
+from untrusted_input.pristine import files_of, resume_from, seal_again
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+PAIRS = [
+    Pair("ein kleiner Hund", "a small dog"),
+    Pair("eine „große“ Katze", "a big cat"),
+    Pair("漢字", "\U0001f600"),
+] * 9
+
+
+class Outcome(enum.Enum):
+    """What became of an input."""
+
+    REFUSED = "refused"
+    EQUAL = "loaded, equal to the original"
+    OTHER = "loaded, as the other thing that it says"
+
+
+class Subject(NamedTuple):
+    """A kind of input; `attempt` mutates one in a place of its own and tries it."""
+
+    name: str
+    attempt: Callable[[Random, Path], Outcome]
+
+
+def run_attempts(subject: Subject, numbers: Iterable[int], place: Path) -> Counter[Outcome]:
+    """Try inputs by their numbers; whoever fails is named, so that it can be made again."""
+    outcomes: Counter[Outcome] = Counter()
+    for number in numbers:
+        folder = place / subject.name.replace(" ", "-")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        try:
+            outcomes[subject.attempt(Random(f"{subject.name} {number}"), folder)] += 1
+        except BaseException as error:
+            error.add_note(f"input {number} of {subject.name}, left in {folder}")
+            raise
+    return outcomes
+
+
+def tried(place: Path, load: Callable[[], Any]) -> Any:
+    """What loading gives, None if it is refused; any other error is a fault of ours."""
+    refusal: SaccadeError | None = None
+    loaded = None
+    with guarded(place):
+        try:
+            loaded = load()
+        except SaccadeError as error:
+            refusal = error
+    if refusal is not None:
+        assert refusal.do
+        assert len(str(refusal)) < 5000
+    return loaded
+
+
+# Damage without a new manifest: always refused.
+
+
+def damaged_folder(folder: Path, load: Callable[[Path], Any]) -> Subject:
+    """Flips and cuts in any file of a sound folder, whose manifest stays as it was."""
+
+    def attempt(chooser: Random, place: Path) -> Outcome:
+        copy = Path(shutil.copytree(folder, place / folder.name))
+        file = chooser.choice(files_of(copy))
+        file.write_bytes(damage(file.read_bytes(), chooser))
+        with guarded(place), pytest.raises(SaccadeError) as caught:
+            load(copy)
+        assert str(copy) in str(caught.value)
+        assert file.name in str(caught.value) or file.name == "manifest.json"
+        return Outcome.REFUSED
+
+    return Subject(f"damaged {folder.name}", attempt)
+
+
+def load_checkpoint_at(path: Path) -> Any:
+    """A checkpoint by its path, as a resumed run loads it."""
+    return resume_from(path.parent)
+
+
+# Mutations with a new manifest: the parsers themselves must cope.
+
+
+def mutated_model(folder: Path, kind: str) -> Subject:
+    """Mutations of one or two files of a model folder."""
+    original = load_model_folder(folder)
+
+    def attempt(chooser: Random, place: Path) -> Outcome:
+        copy = Path(shutil.copytree(folder, place / folder.name))
+        names = [file.name for file in files_of(copy) if file.name != "manifest.json"]
+        for name in chooser.sample(names, chooser.choice((1, 1, 2))):
+            mutate_file(copy / name, chooser)
+        seal_again(copy)
+        loaded = tried(place, lambda: load_whole(copy))
+        if chooser.random() < 0.1:
+            with guarded(place):
+                answer = command("info", copy)
+            check_answer(answer)
+            assert (answer.code == 0) == (loaded is not None)
+        if loaded is None:
+            return Outcome.REFUSED
+        check_model(loaded, copy)
+        same = loaded.choice == original.choice and loaded.generation == original.generation
+        same = same and equal_tensors(weights_of(loaded.model), weights_of(original.model))
+        same = same and all(map(same_tokenizer, loaded.tokenizers, original.tokenizers))
+        return Outcome.EQUAL if same else Outcome.OTHER
+
+    return Subject(f"model folder, {kind}", attempt)
+
+
+def load_whole(folder: Path) -> Any:
+    """All that a translation needs."""
+    loaded = load_model_folder(folder)
+    translator_from(loaded, where=str(folder))
+    return loaded
+
+
+def mutate_file(path: Path, chooser: Random) -> None:
+    """A mutation that suits the file: of values if it is JSON, else or sometimes of bytes."""
+    raw = path.read_bytes()
+    if path.suffix == ".json" and chooser.random() < 0.7:
+        path.write_text(json.dumps(mutate_json(json.loads(raw), chooser), indent=1), encoding="utf-8")
+    elif path.suffix == ".safetensors" and chooser.random() < 0.7:
+        path.write_bytes(mutate_head(raw, chooser))
+    else:
+        path.write_bytes(mutate_bytes(raw, chooser))
+
+
+def mutate_head(raw: bytes, chooser: Random) -> bytes:
+    """A mutation of the head of a safetensors file, around which its length is right again."""
+    length = int.from_bytes(raw[:8], "little")
+    head, data = raw[8 : 8 + length], raw[8 + length :]
+    if chooser.random() < 0.7:
+        head = json.dumps(mutate_json(json.loads(head), chooser)).encode()
+    else:
+        head = mutate_bytes(head, chooser)
+    return len(head).to_bytes(8, "little") + head + data
+
+
+def check_model(loaded: Any, folder: Path) -> None:
+    """What was loaded is what the files say, read by other means."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert_says(config["model"], loaded.choice.dump())
+    assert_says(json.loads((folder / "generation.json").read_text(encoding="utf-8")), loaded.generation)
+    assert equal_tensors(weights_of(loaded.model), load_file(folder / WEIGHTS))
+    assert loaded.card == (folder / "README.md").read_bytes().decode("utf-8")
+    for name, tokenizer in zip(("source", "target"), loaded.tokenizers, strict=True):
+        joint = folder / "tokenizer.json"
+        check_tokenizer(tokenizer, joint if joint.exists() else folder / f"tokenizer.{name}.json")
+
+
+def assert_says(said: Mapping[str, Any], loaded: Mapping[str, Any]) -> None:
+    """Every value that a file gives is the one that was loaded, if need be by another spelling of it."""
+    for name, value in said.items():
+        assert spelt(value) == spelt(loaded[name.replace("-", "_")]), (name, value)
+
+
+def spelt(value: Any) -> Any:
+    """One form for 16, 16.0 and "16", and for true, "yes" and 1."""
+    words = {
+        "true": 1.0,
+        "t": 1.0,
+        "yes": 1.0,
+        "y": 1.0,
+        "on": 1.0,
+        "false": 0.0,
+        "f": 0.0,
+        "no": 0.0,
+        "n": 0.0,
+        "off": 0.0,
+    }
+    if isinstance(value, str):
+        if value.strip().lower() in words:
+            return words[value.strip().lower()]
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return float(value) if isinstance(value, int | float) and abs(value) < 2**64 else value
+
+
+def equal_tensors(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
+    """Whether two sets of weights are the same to the last bit."""
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def same_tokenizer(first: Tokenizer, second: Tokenizer) -> bool:
+    """Whether two tokenizers are the same."""
+    return (first.kind, first.normalization, first._backend.to_str()) == (
+        second.kind,
+        second.normalization,
+        second._backend.to_str(),
+    )
+
+
+def check_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
+    """A tokenizer has exactly the vocabulary of its file, and works."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert (tokenizer.kind, tokenizer.normalization) == (document["kind"], document["normalization"])
+    entries = document["tokenizer"]["model"]["vocab"]
+    ids = entries if isinstance(entries, dict) else {entry[0]: place for place, entry in enumerate(entries)}
+    assert {tokenizer.piece(place): place for place in range(tokenizer.size)} == ids
+    kept = json.loads(tokenizer._backend.to_str())
+    assert kept["model"].get("merges", []) == document["tokenizer"]["model"].get("merges", [])
+    if isinstance(entries, list):
+        assert kept["model"]["vocab"] == entries
+    text = "ein kleiner Hund und eine große Katze <s>"
+    assert set(tokenizer.encode(text).ids) <= set(range(3, tokenizer.size))
+
+
+def mutated_tokenizer(files: list[Path]) -> Subject:
+    """Mutations of tokenizer files alone."""
+
+    def attempt(chooser: Random, place: Path) -> Outcome:
+        original = chooser.choice(files)
+        path = Path(shutil.copy(original, place / "tokenizer.json"))
+        mutate_file(path, chooser)
+        loaded = tried(place, lambda: Tokenizer.load(path))
+        if loaded is None:
+            return Outcome.REFUSED
+        check_tokenizer(loaded, path)
+        return Outcome.EQUAL if same_tokenizer(loaded, Tokenizer.load(original)) else Outcome.OTHER
+
+    return Subject("tokenizer", attempt)
+
+
+def mutated_recipe() -> Subject:
+    """Mutations of the shipped recipes, by lines and by bytes."""
+
+    def attempt(chooser: Random, place: Path) -> Outcome:
+        original = chooser.choice(RECIPES)
+        path = place / "recipe.yaml"
+        if chooser.random() < 0.7:
+            path.write_bytes(
+                mutate_lines(original.read_text(encoding="utf-8"), chooser).encode("utf-8", "surrogatepass")
+            )
+        else:
+            path.write_bytes(mutate_bytes(original.read_bytes(), chooser))
+        loaded = tried(place, lambda: read_recipe(path))
+        if loaded is None:
+            return Outcome.REFUSED
+        for group, values in read_yaml(path).items():
+            if isinstance(values, dict):
+                check_group(group, values, loaded)
+        write_yaml(loaded, place / "again.yaml")
+        assert RunConfig.model_validate(read_yaml(place / "again.yaml")) == loaded
+        return Outcome.EQUAL if loaded == read_recipe(original) else Outcome.OTHER
+
+    return Subject("recipe", attempt)
+
+
+def check_group(group: str, values: Mapping[str, Any], loaded: RunConfig) -> None:
+    """The plain numbers and words of a group are those of the config."""
+    found = getattr(loaded, group)
+    found = found if isinstance(found, dict) else found.model_dump()
+    for name, value in values.items():
+        if isinstance(value, int | float | str) and not isinstance(found.get(name), tuple | list) and name != "preset":
+            path = group == "data" and isinstance(value, str) and str(found[name]).endswith(value.strip("/").strip("."))
+            assert path or spelt(value) == spelt(found[name]), (group, name, value, found[name])
+
+
+def mutated_pairs() -> Subject:
+    """Mutations of files of pairs in every format."""
+
+    def attempt(chooser: Random, place: Path) -> Outcome:
+        name = chooser.choice(("pairs.tsv", "pairs.jsonl", "pairs.parquet", "pairs.tsv.gz", "lines.txt"))
+        path = place / name
+        raw = pairs_as(name, place)
+        mutated = mutate_bytes(raw, chooser)
+        path.write_bytes(mutated)
+        target = place / "target.txt"
+        target.write_text("".join(f"{pair.target}\n" for pair in PAIRS), encoding="utf-8")
+        loaded = tried(place, lambda: list(read_pairs(path, target if name == "lines.txt" else None)))
+        if loaded is None:
+            return Outcome.REFUSED
+        assert loaded == read_plainly(path, target)
+        return Outcome.EQUAL if loaded == PAIRS else Outcome.OTHER
+
+    return Subject("data file", attempt)
+
+
+def pairs_as(name: str, place: Path) -> bytes:
+    """The pairs in a format."""
+    if name == "lines.txt":
+        return "".join(f"{pair.source}\n" for pair in PAIRS).encode()
+    if name == "pairs.jsonl":
+        return "".join(json.dumps(pair._asdict()) + "\n" for pair in PAIRS).encode()
+    if name == "pairs.parquet":
+        columns = {column: [getattr(pair, column) for pair in PAIRS] for column in Pair._fields}
+        parquet.write_table(pyarrow.table(columns), place / "original.parquet")
+        return (place / "original.parquet").read_bytes()
+    raw = "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS).encode()
+    return gzip.compress(raw) if name.endswith(".gz") else raw
+
+
+def read_plainly(path: Path, target: Path) -> list[Pair]:
+    """The pairs of a file, read in the slow and obvious way."""
+    if path.suffix == ".parquet":
+        return [Pair(row["source"], row["target"]) for row in parquet.read_table(path).to_pylist()]
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    text = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    if path.suffix == ".txt":
+        return [Pair(*row) for row in zip(lines, target.read_text(encoding="utf-8").splitlines(), strict=True)]
+    if path.suffix == ".jsonl":
+        records = [json.loads(line) for line in lines if line.strip()]
+        return [Pair(record["source"], record["target"]) for record in records]
+    return [Pair(*line.split("\t")[:2]) for line in lines if line.strip()]
+
+
+def mutated_checkpoint(folder: Path) -> Subject:
+    """Mutations of one or two files of a checkpoint."""
+    original = resume_from(folder.parent)
+
+    def attempt(chooser: Random, place: Path) -> Outcome:
+        copy = Path(shutil.copytree(folder, place / folder.name))
+        for name in chooser.sample((STATE, WEIGHTS, OPTIMIZER), chooser.choice((1, 1, 2))):
+            mutate_file(copy / name, chooser)
+        seal_again(copy)
+        state = tried(place, lambda: load_checkpoint_at(copy))
+        if state is None:
+            return Outcome.REFUSED
+        said = json.loads((copy / STATE).read_text(encoding="utf-8"))
+        for name, value in said["progress"].items():
+            if not isinstance(value, dict | list):
+                assert spelt(value) == spelt(getattr(state.progress, name))
+        assert said.get("logged", {}) == state.logged
+        same = state == original and all(
+            equal_tensors(load_file(copy / name), load_file(folder / name)) for name in (WEIGHTS, OPTIMIZER)
+        )
+        return Outcome.EQUAL if same else Outcome.OTHER
+
+    return Subject("checkpoint", attempt)
+
+
+def table_of(rows: Mapping[str, Counter[Outcome]]) -> str:
+    """The outcomes as a table."""
+    lines = ["", f"{'input':28} {'tried':>6} " + " ".join(f"{outcome.value:>40}" for outcome in Outcome)]
+    for name, counts in rows.items():
+        cells = " ".join(f"{counts[outcome]:>40,}" for outcome in Outcome)
+        lines.append(f"{name:28} {counts.total():>6,} {cells}")
+    return "\n".join(lines)

@@ -1,0 +1,13 @@
+"""All crafted model folders, with the kind of vocabulary that each begins with."""
+
+from __future__ import annotations
+
+from untrusted_input.case import Case
+from untrusted_input.crafted_configs import CONFIGS
+from untrusted_input.crafted_manifests import MANIFESTS
+from untrusted_input.crafted_tokenizers import SIZED, TOKENIZERS
+from untrusted_input.crafted_weights import WEIGHTS
+
+SEPARATE = [*MANIFESTS.cases, *CONFIGS.cases, *WEIGHTS.cases, *SIZED.cases, *TOKENIZERS["separate"].cases]
+JOINT = [(kind, case) for kind, catalogue in TOKENIZERS.items() if kind != "separate" for case in catalogue.cases]
+REFUSED: list[tuple[str, Case]] = [*(("separate", case) for case in SEPARATE), *JOINT]

@@ -1,0 +1,226 @@
+"""Model folders whose manifest lies, or whose files are not what a folder may hold."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from saccade.folder import MANIFEST, describe_file, json_text
+from untrusted_input.case import Catalogue
+from untrusted_input.pristine import seal_again, sparse_file
+
+MANIFESTS = Catalogue()
+"""Each case spoils a sound folder with two vocabularies; the manifest is as the case leaves it."""
+
+FILES = ("config.json", "model.safetensors", "generation.json", "README.md", "tokenizer.source.json")
+NOWHERE = ("../../../../../../etc/passwd", "/etc/passwd", "sub/config.json", "..", ".", "", "C:\\config.json", "a\\b")
+
+
+def write_manifest(folder: Path, values: object) -> None:
+    (folder / MANIFEST).write_text(json_text(values), encoding="utf-8")
+
+
+def listed(folder: Path) -> dict[str, object]:
+    files: dict[str, object] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    return files
+
+
+for name in FILES:
+    says = "no model" if name == "config.json" else "is missing"
+    file = "model" if name == "config.json" else name
+    MANIFESTS.add(f"without_{name}", lambda folder, name=name: (folder / name).unlink(), file, says)
+    MANIFESTS.add(f"empty_{name}", lambda folder, name=name: os.truncate(folder / name, 0), name, "size differs")
+    MANIFESTS.add(
+        f"half_of_{name}",
+        lambda folder, name=name: os.truncate(folder / name, (folder / name).stat().st_size // 2),
+        name,
+        "size differs",
+    )
+    MANIFESTS.add(
+        f"manifest_leaves_out_{name}",
+        lambda folder, name=name: write_manifest(
+            folder, {"files": {other: entry for other, entry in listed(folder).items() if other != name}}
+        ),
+        name,
+        "is not in the manifest|must be in the folder",
+    )
+
+for number, place in enumerate(NOWHERE):
+    MANIFESTS.add(
+        f"manifest_lists_a_file_elsewhere_{number}",
+        lambda folder, place=place: write_manifest(
+            folder, {"files": {**listed(folder), place: describe_file(Path("/etc/passwd"))}}
+        ),
+        MANIFEST,
+        "not a file name",
+    )
+
+
+@MANIFESTS.refused("manifest.json", "cannot be read: No such file")
+def without_manifest(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+
+
+@MANIFESTS.refused("manifest.json", "NUL character")
+def manifest_lists_a_name_with_nul(folder: Path) -> None:
+    write_manifest(folder, {"files": {**listed(folder), "README.md\0.exe": describe_file(folder / "README.md")}})
+
+
+@MANIFESTS.refused("manifest.json", "surrogate")
+def manifest_lists_a_name_with_half_a_character(folder: Path) -> None:
+    (folder / MANIFEST).write_text('{"files": {"\\ud800": {}}}', encoding="utf-8")
+
+
+@MANIFESTS.refused("manifest.json", "list of files")
+def manifest_lists_nothing(folder: Path) -> None:
+    write_manifest(folder, {"files": {}})
+
+
+@MANIFESTS.refused("manifest.json", "list of files")
+def manifest_is_empty(folder: Path) -> None:
+    write_manifest(folder, {})
+
+
+@MANIFESTS.refused("manifest.json", "JSON object")
+def manifest_is_a_list(folder: Path) -> None:
+    write_manifest(folder, [])
+
+
+@MANIFESTS.refused("manifest.json", "list of files")
+def manifest_lists_names_only(folder: Path) -> None:
+    write_manifest(folder, {"files": list(listed(folder))})
+
+
+@MANIFESTS.refused("README.md", "size differs")
+def manifest_has_text_for_an_entry(folder: Path) -> None:
+    write_manifest(folder, {"files": {**listed(folder), "README.md": "trust me"}})
+
+
+@MANIFESTS.refused("README.md", "SHA-256 differs")
+def manifest_leaves_out_a_sum(folder: Path) -> None:
+    size = (folder / "README.md").stat().st_size
+    write_manifest(folder, {"files": {**listed(folder), "README.md": {"bytes": size}}})
+
+
+@MANIFESTS.refused("manifest.json", "list of files")
+def manifest_says_more(folder: Path) -> None:
+    write_manifest(folder, {"files": listed(folder), "run": "rm -rf ~"})
+
+
+@MANIFESTS.refused("manifest.json", "stands twice|duplicate")
+def manifest_lists_a_file_twice(folder: Path) -> None:
+    text = (folder / MANIFEST).read_text(encoding="utf-8")
+    (folder / MANIFEST).write_text(text.replace('{\n    "README.md"', '{"README.md": {},\n    "README.md"'), "utf-8")
+
+
+@MANIFESTS.refused("manifest.json", "modified")
+def manifest_is_written_otherwise(folder: Path) -> None:
+    (folder / MANIFEST).write_text(json.dumps({"files": listed(folder)}), encoding="utf-8")
+
+
+@MANIFESTS.refused("manifest.json", "larger than")
+def manifest_of_a_gigabyte(folder: Path) -> None:
+    sparse_file(folder / MANIFEST, 2**30, b'{"files": {')
+
+
+@MANIFESTS.refused("manifest.json", "nested too deep")
+def manifest_nested_without_end(folder: Path) -> None:
+    (folder / MANIFEST).write_text('{"files": ' * 50_000, encoding="utf-8")
+
+
+@MANIFESTS.refused("manifest.json", "not UTF-8")
+def manifest_in_utf_16(folder: Path) -> None:
+    (folder / MANIFEST).write_text(json_text({"files": listed(folder)}), encoding="utf-16")
+
+
+@MANIFESTS.refused("README.md", "size differs|SHA-256 differs")
+def file_is_a_link_to_a_secret(folder: Path) -> None:
+    (folder.parent / "secret").write_text("TOP-SECRET", encoding="utf-8")
+    (folder / "README.md").unlink()
+    (folder / "README.md").symlink_to(folder.parent / "secret")
+
+
+@MANIFESTS.refused("model.safetensors", "is missing")
+def weights_are_a_link_to_a_device(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to("/dev/zero")
+
+
+@MANIFESTS.refused("manifest.json", "regular file")
+def manifest_is_a_link_to_a_device(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+    (folder / MANIFEST).symlink_to("/dev/zero")
+
+
+@MANIFESTS.refused("manifest.json", "regular file")
+def manifest_is_a_pipe(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+    os.mkfifo(folder / MANIFEST)
+
+
+@MANIFESTS.refused("generation.json", "is missing")
+def generation_is_a_pipe(folder: Path) -> None:
+    (folder / "generation.json").unlink()
+    os.mkfifo(folder / "generation.json")
+
+
+@MANIFESTS.refused("model", "no model")
+def config_is_a_link_to_itself(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("config.json")
+
+
+@MANIFESTS.refused("README.md", "is missing")
+def card_is_a_folder(folder: Path) -> None:
+    (folder / "README.md").unlink()
+    (folder / "README.md").mkdir()
+
+
+@MANIFESTS.refused("model.safetensors", "size differs")
+def weights_of_a_terabyte(folder: Path) -> None:
+    os.truncate(folder / "model.safetensors", 2**40)
+
+
+@MANIFESTS.refused("tokenizer.source.json", "must be in the folder")
+def three_tokenizers(folder: Path) -> None:
+    (folder / "tokenizer.json").write_bytes((folder / "tokenizer.source.json").read_bytes())
+    seal_again(folder)
+
+
+@MANIFESTS.refused("tokenizer.target.json", "must be in the folder")
+def one_tokenizer_of_two(folder: Path) -> None:
+    (folder / "tokenizer.target.json").unlink()
+    seal_again(folder)
+
+
+HARMLESS = Catalogue()
+"""Folders that load, as if nothing were wrong: what the manifest does not list is never read."""
+
+
+@HARMLESS.accepted
+def tokenizer_that_nobody_listed(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("boo", encoding="utf-8")
+
+
+@HARMLESS.accepted
+def python_that_nobody_listed(folder: Path) -> None:
+    for name in ("modeling.py", "__init__.py", "conftest.py", "pytorch_model.bin"):
+        (folder / name).write_text("raise SystemExit('executed')", encoding="utf-8")
+
+
+@HARMLESS.accepted
+def validation_that_nobody_listed(folder: Path) -> None:
+    (folder / "validation.json").write_text('{"value": -1e9}', encoding="utf-8")
+
+
+@HARMLESS.accepted
+def card_is_a_link_to_the_same_text(folder: Path) -> None:
+    (folder / "README.md").rename(folder.parent / "card")
+    (folder / "README.md").symlink_to(folder.parent / "card")
+
+
+@HARMLESS.accepted
+def card_with_commands_for_the_terminal(folder: Path) -> None:
+    (folder / "README.md").write_text("\x1b]0;owned\x07 \u202e # card\n", encoding="utf-8")
+    seal_again(folder)

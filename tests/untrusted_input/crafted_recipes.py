@@ -1,0 +1,148 @@
+"""Recipes that are no plain settings, or ask for what no run can do."""
+
+from __future__ import annotations
+
+import os
+
+from untrusted_input.case import Catalogue
+from untrusted_input.pristine import sparse_file
+
+RECIPES = Catalogue()
+"""Each case writes recipe.yaml into an empty folder."""
+
+FILE = "recipe.yaml"
+SOUND = "model: {preset: transformer-tiny}\n"
+
+
+def text(name: str, content: str | bytes, says: str) -> None:
+    """A case whose recipe has this content."""
+    raw = content if isinstance(content, bytes) else content.encode("utf-8")
+    RECIPES.add(name, lambda folder: (folder / FILE).write_bytes(raw), FILE, says)
+
+
+def model(name: str, content: str, says: str) -> None:
+    """A case with these settings of the model."""
+    text(f"model_{name}", f"model: {content}\n", says)
+
+
+def training(name: str, content: str, says: str) -> None:
+    """A case with these settings of the training."""
+    text(f"training_{name}", f"{SOUND}training: {content}\n", says)
+
+
+def data(name: str, content: str, says: str) -> None:
+    """A case with these settings of the data."""
+    text(f"data_{name}", f"{SOUND}data: {content}\n", says)
+
+
+LAUGHS = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+text("billion_laughs", LAUGHS, r"the alias \*a0 is not supported")
+text("billion_laughs_of_groups", "a: &a {x: 1}\nb: &b {x: *a, y: *a}\nmodel: {x: *b, y: *b}\n", "alias")
+text("list_in_itself", "model: &a [*a]\n", r"the alias \*a")
+text("group_in_itself", "model: &a {preset: *a}\n", r"the alias \*a")
+text("merged_group", f"{SOUND}x: &x {{seed: 1}}\ntraining: {{<<: *x}}\n", r"the alias \*x")
+text("merged_group_without_alias", f"{SOUND}training: {{<<: {{seed: 1}}}}\n", "unknown setting 'training.<<'")
+text("alias_without_anchor", "model: *nobody\n", "alias")
+
+for number, tag in enumerate(
+    [
+        "!!python/object/apply:os.system ['touch executed']",
+        "!!python/object/new:os.system ['touch executed']",
+        "!!python/name:os.system",
+        "!!python/module:os",
+        "!!python/object/apply:subprocess.Popen [[touch, executed]]",
+        "!!python/tuple [1, 2]",
+        "!!binary aGVsbG8=",
+        "!!set {a, b}",
+        "!!omap [a: b]",
+        "!!timestamp 2020-01-01",
+        "!!bool x",
+        "!!int ''",
+        "!!float x",
+        "!!null x",
+        "!!str 5",
+        "!!map [1]",
+        "!!merge x",
+        "!custom x",
+        "!<tag:example.com,2020:x> y",
+    ]
+):
+    text(f"tag_{number}", f"{SOUND}output: {tag}\n", "the tag")
+text("tag_directive", f"%TAG !e! tag:example.com,2020:\n---\n{SOUND}output: !e!x y\n", "the tag")
+text("tag_at_the_root", f"!!map\n{SOUND}", "the tag")
+text("tag_on_a_key", f"{SOUND}!!str output: x\n", "the tag")
+
+text("empty", "", "holds no settings")
+text("comments_only", "# nothing\n", "holds no settings")
+text("null", "~\n", "holds no settings")
+text("a_list", "- model\n", "holds no settings")
+text("a_word", "model\n", "holds no settings")
+text("a_number", "7\n", "holds no settings")
+text("nul_byte", f"{SOUND}output: a\0b\n".encode(), r"U\+0000")
+text("control_character", f"{SOUND}output: \x1b[2J\n", r"U\+001B")
+text("nul_escape", f'{SOUND}output: "a\\0b"\n', "NUL character")
+text("half_a_character", f'{SOUND}output: "\\ud800"\n', "surrogate")
+text("binary", bytes(range(256)) * 8, "not UTF-8")
+text("latin_1", f"{SOUND}output: für\n".encode("latin1"), "not UTF-8")
+text("utf_16", SOUND.encode("utf-16"), "not UTF-8")
+text("tab", "model:\n\tpreset: transformer-tiny\n", "invalid YAML")
+text("two_documents", f"{SOUND}---\n{SOUND}", "invalid YAML")
+text("cut_off", "model: {preset: transformer-tiny", "invalid YAML")
+text("quote_without_end", 'output: "runs\n', "invalid YAML")
+text("version_without_end", "%YAML 99999999999999999999.1\n---\n" + SOUND, "invalid YAML")
+text("key_without_end", f"{'k' * 5000}: 1\n", "invalid YAML|unknown setting")
+text("nested_50000_lists", "a: " + "[" * 50_000, "levels deep")
+text("nested_20000_groups", "{a: " * 15_000, "levels deep")
+text("nested_200_lists", "model: " + "[" * 200 + "]" * 200 + "\n", "levels deep|levels deep")
+text("nested_by_dashes", "- " * 30_000, "levels deep")
+text("nested_by_indents", "".join(" " * n + "a:\n" for n in range(300)), "levels deep|levels deep")
+text("key_twice", f"{SOUND}{SOUND}", "stands twice|duplicate")
+text("key_twice_within", "model: {preset: transformer-tiny, width: 8, width: 16}\n", "stands twice|duplicate")
+text("key_twice_in_two_spellings", f"{SOUND}training: {{max-steps: 1, max_steps: 2}}\n", "stands twice|duplicate")
+text("number_for_a_key", f"{SOUND}1: 2\n", "the key 1 is not a string")
+text("null_for_a_key", f"{SOUND}~: 2\n", "the key None is not a string")
+text("true_for_a_key", f"{SOUND}true: 2\n", "the key True is not a string")
+text("list_for_a_key", f"{SOUND}[a, b]: 2\n", "is not a string")
+text("group_for_a_key", f"{SOUND}? {{a: b}}\n: 2\n", "is not a string")
+text("unknown_group", f"{SOUND}trainig: {{}}\n", "did you mean 'training'")
+text("unknown_group_with_commands", f'{SOUND}"\\e[2J\\u202e\\ntraining": {{}}\n', "unknown setting")
+text("many_unknown_settings", SOUND + "".join(f"k{n}: 1\n" for n in range(4000)), "unknown setting 'k0'")
+RECIPES.add("a_gigabyte", lambda folder: sparse_file(folder / FILE, 2**30, b"a: "), FILE, "larger than")
+text("300000_bytes", SOUND + "#" * 300_000, "larger than")
+RECIPES.add("a_folder", lambda folder: (folder / FILE).mkdir(), FILE, "cannot be read: Is a directory")
+RECIPES.add("a_pipe", lambda folder: os.mkfifo(folder / FILE), FILE, "regular file")
+RECIPES.add("a_device", lambda folder: (folder / FILE).symlink_to("/dev/zero"), FILE, "regular file")
+RECIPES.add("a_link_to_itself", lambda folder: (folder / FILE).symlink_to(FILE), FILE, "cannot be read")
+RECIPES.add("nothing_at_all", lambda folder: None, FILE, "cannot be read: No such file")
+
+model("is_a_word", "transformer-tiny", "'model' cannot be 'transformer-tiny'")
+model("is_a_list", "[preset, transformer-tiny]", "'model' cannot be")
+model("of_a_list_of_presets", "{preset: [transformer-tiny]}", "unknown preset")
+model("of_a_group_of_presets", "{preset: {a: b}}", "unknown preset")
+model("of_no_preset", "{preset: os.system}", "unknown preset 'os.system'")
+model("of_no_family", "{family: os}", "unknown model family 'os'")
+model("of_a_family_by_path", "{family: ../../etc/passwd}", "unknown model family")
+model("of_true_heads", "{preset: transformer-tiny, heads: true}", "'heads' cannot be True")
+model("of_no_norm", "{preset: transformer-tiny, norm: no}", "'norm' cannot be 'no'")
+model("of_sexagesimal_width", "{preset: transformer-tiny, width: 2:08}", "'width' cannot be '2:08'")
+model("of_hexadecimal_width", "{preset: transformer-tiny, width: 0x80}", "'width' cannot be '0x80'")
+model("of_many_digits", f"{{preset: transformer-tiny, width: {'9' * 5000}}}", "digits|'width' cannot be")
+model("of_infinite_width", "{preset: transformer-tiny, width: .inf}", "'width' cannot be '.inf'")
+model("of_half_a_width", "{preset: transformer-tiny, width: 128.5}", "'width' cannot be 128.5")
+training("of_infinite_rate", "{learning-rate: .inf}", "'training.learning-rate' cannot be")
+training("of_infinite_rate_in_words", "{learning-rate: inf}", "'training.learning-rate' cannot be 'inf'")
+training("of_too_large_a_rate", "{learning-rate: 1.0e+999}", "'training.learning-rate' cannot be inf")
+training("of_no_rate", "{clip-norm: nan}", "'training.clip-norm' cannot be 'nan'")
+training("of_true_steps", "{max-steps: true}", "'training.max-steps' cannot be True")
+training("of_a_date", "{max-steps: 2020-01-01}", "'training.max-steps' cannot be '2020-01-01'")
+training("is_a_list", "[1, 2]", "'training' cannot be")
+training("is_null", "", "'training' cannot be None")
+training("of_an_unknown_device", "{device: /dev/sda}", "'training.device' cannot be '/dev/sda'")
+training("of_three_betas", "{betas: [0.9, 0.98, 0.1]}", "'training.betas' cannot be|betas")
+training("of_metrics_that_are_none", "{metrics: 7}", "'training.metrics' cannot be 7")
+data("of_a_number", "{source: 7}", "'data.source' cannot be 7")
+data("of_a_group", "{source: {a: b}}", "'data.source' cannot be")
+data("of_no_tokenizer", "{tokenizer: os.system}", "'data.tokenizer' cannot be 'os.system'")
+data("of_a_negative_vocabulary", "{vocabulary: -1}", "'data.vocabulary' cannot be -1")

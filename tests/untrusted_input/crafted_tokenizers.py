@@ -1,0 +1,200 @@
+"""Model folders with a faulty tokenizer.json, around which the manifest is right."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tokenizers as rust
+from tokenizers import models
+
+from untrusted_input.case import Catalogue
+from untrusted_input.crafted_configs import NOT_JSON
+from untrusted_input.pristine import change_json, seal_again, sparse_file
+
+TOKENIZERS = {kind: Catalogue() for kind in ("bpe", "unigram", "byte", "separate")}
+"""By the kind of folder that a case spoils and seals again; of a separate vocabulary it is that of the words."""
+
+
+def file_of(kind: str) -> str:
+    """The tokenizer file of a folder."""
+    return "tokenizer.target.json" if kind == "separate" else "tokenizer.json"
+
+
+def changed(kind: str, name: str, change: Callable[[Any], object], says: str) -> None:
+    """A case whose document holds something else in one place."""
+
+    def make(folder: Path) -> None:
+        change_json(folder / file_of(kind), change)
+        seal_again(folder)
+
+    TOKENIZERS[kind].add(name, make, file_of(kind), says)
+
+
+def text(kind: str, name: str, content: str | bytes, says: str) -> None:
+    """A case whose file has this content."""
+    raw = content if isinstance(content, bytes) else content.encode("utf-8")
+
+    def make(folder: Path) -> None:
+        (folder / file_of(kind)).write_bytes(raw)
+        seal_again(folder)
+
+    TOKENIZERS[kind].add(name, make, file_of(kind), says)
+
+
+def label_of(name: str, value: Any) -> str:
+    """A name for a case out of the value that is wrong."""
+    return re.sub(r"\W+", "_", f"{name}_{type(value).__name__}_{json.dumps(value)}")[:70].strip("_")
+
+
+def part(kind: str, name: str, value: Any) -> None:
+    """A case with another part of the pipeline."""
+    label = label_of(name, value)
+    says = f"its {name} is not that of|key"
+    changed(kind, label, lambda document: document["tokenizer"].update({name: value}), says)
+
+
+def model(kind: str, name: str, value: Any, says: str) -> None:
+    """A case with another part of the model."""
+    label = label_of(f"model_{name}", value)
+    changed(kind, label, lambda document: document["tokenizer"]["model"].update({name: value}), says)
+
+
+def vocabulary(kind: str, name: str, change: Callable[[Any], object], says: str) -> None:
+    """A case with another vocabulary."""
+    changed(kind, f"vocabulary_{name}", lambda document: change(document["tokenizer"]["model"]["vocab"]), says)
+
+
+for label, (content, _) in NOT_JSON.items():
+    if label != "many_keys":
+        text("bpe", f"tokenizer_{label}", content, "is not JSON|was not written by Saccade")
+TOKENIZERS["bpe"].add(
+    "tokenizer_of_300_megabytes",
+    lambda folder: sparse_file(folder / "tokenizer.json", 300 * 10**6, b'{"format": "') or seal_again(folder),
+    "tokenizer.json",
+    "larger than",
+)
+text("bpe", "tokenizer_of_another_library", rust.Tokenizer(models.BPE()).to_str(), "was not written by Saccade")
+changed("bpe", "tokenizer_of_a_later_version", lambda document: document.update(version=2), "format version 2")
+changed("bpe", "tokenizer_of_no_version", lambda document: document.update(version=[]), "format version")
+changed("bpe", "tokenizer_of_no_kind", lambda document: document.update(kind="os.system"), "unknown kind")
+changed("bpe", "tokenizer_of_a_list_of_kinds", lambda document: document.update(kind=["bpe"]), "unknown kind")
+changed("bpe", "tokenizer_of_no_normalization", lambda document: document.update(normalization={}), "unknown normal")
+changed("bpe", "tokenizer_with_more", lambda document: document.update(code="import os"), "unknown key 'code'")
+changed("bpe", "tokenizer_without_tokenizer", lambda document: document.update(tokenizer=None), "has no tokenizer")
+changed("bpe", "tokenizer_without_model", lambda document: document["tokenizer"].pop("model"), "has no model")
+for other in ("unigram", "char", "word", "byte"):
+    changed(
+        "bpe",
+        f"tokenizer_says_it_is_{other}",
+        lambda document, other=other: document.update(kind=other),
+        "no usable tokenizer",
+    )
+
+BOMB = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+REPLACE = {"type": "Replace", "pattern": {"String": "good"}, "content": "bad"}
+for base in TOKENIZERS:
+    part(base, "pre_tokenizer", BOMB)
+    part(base, "pre_tokenizer", {"type": "Sequence", "pretokenizers": [BOMB] * 50})
+    part(base, "pre_tokenizer", {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True})
+    part(base, "normalizer", REPLACE)
+    part(base, "normalizer", {"type": "Replace", "pattern": {"Regex": "(x+x+)+y"}, "content": ""})
+    part(base, "decoder", REPLACE)
+    part(base, "decoder", None)
+    part(base, "post_processor", {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True})
+    part(base, "added_tokens", [{"id": 1, "content": "dog", "special": True}])
+    part(base, "truncation", {"max_length": 1, "strategy": "LongestFirst", "stride": 0, "direction": "Right"})
+    part(base, "padding", {"strategy": {"Fixed": 10**9}, "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"})
+    part(base, "surprise", {"type": "Python", "code": "import os"})
+    model(base, "type", "WordPiece", "its model is not that of")
+    model(base, "type", None, "its model is not that of")
+    model(base, "unk_token", "dog", "its model is not that of|no usable tokenizer")
+    model(base, "vocab", None, "no vocabulary")
+    model(base, "vocab", 7, "no vocabulary")
+    model(base, "vocab", {"a": 0}, "no vocabulary|ids 0 to 3|is missing")
+    model(base, "vocab", [], "no vocabulary|ids 0 to 3")
+
+model("bpe", "dropout", 0.5, "its model is not that of")
+model("bpe", "byte_fallback", True, "its model is not that of")
+model("bpe", "ignore_merges", True, "its model is not that of")
+model("bpe", "end_of_word_suffix", "</w>", "its model is not that of")
+model("bpe", "merges", "a b", "merges are not a list")
+model("bpe", "merges", ["a b"], "is not a pair of pieces")
+model("bpe", "merges", [["a"]], "is not a pair of pieces")
+model("bpe", "merges", [["a", 1]], "is not a pair of pieces")
+model("bpe", "merges", [["a", "b", "c"]], "is not a pair of pieces")
+model("bpe", "merges", [["no", "where"]], "is missing")
+changed(
+    "bpe",
+    "model_merges_twice",
+    lambda document: document["tokenizer"]["model"]["merges"].append(document["tokenizer"]["model"]["merges"][0]),
+    "is given twice",
+)
+model("byte", "merges", [["<0x41>", "<0x42>"]], "is missing")
+model("separate", "merges", [], "its model is not that of")
+model("unigram", "unk_id", 0, "its model is not that of")
+model("unigram", "unk_id", None, "its model is not that of")
+model("unigram", "byte_fallback", True, "its model is not that of")
+
+vocabulary("bpe", "with_a_gap", lambda ids: ids.update(new=len(ids) + 7), "is not in 0 to")
+vocabulary("bpe", "with_an_id_twice", lambda ids: ids.update(new=5), "none of 0 to|belongs to two pieces")
+vocabulary("bpe", "with_a_negative_id", lambda ids: ids.update(new=-1), "is not in 0 to")
+vocabulary("bpe", "with_a_huge_id", lambda ids: ids.update(new=2**40), "is not in 0 to")
+vocabulary("bpe", "with_a_true_id", lambda ids: ids.update({"<s>": True}), "is not in 0 to")
+vocabulary("bpe", "with_a_text_id", lambda ids: ids.update(new="60"), "is not in 0 to")
+vocabulary("bpe", "with_half_an_id", lambda ids: ids.update(new=60.5), "is not in 0 to")
+vocabulary("bpe", "with_an_empty_piece", lambda ids: ids.update({"": len(ids)}), "'' is not a piece")
+vocabulary("bpe", "without_symbols", lambda ids: [ids.pop(piece) for piece in ("<pad>", "<s>")], "not in 0 to")
+vocabulary("bpe", "with_other_symbols", lambda ids: ids.update({"<s>": 2, "</s>": 1}), "ids 0 to 3 are not")
+vocabulary("separate", "of_300000", lambda ids: ids.update({f"w{n}": n for n in range(300_000)}), "belongs to two")
+vocabulary("byte", "with_another_byte", lambda ids: ids.update({"<0x100>": ids.pop("<0xFF>")}), "256 bytes")
+vocabulary("byte", "with_more_than_bytes", lambda ids: ids.update({"dog": 260}), "256 bytes")
+text(
+    "separate",
+    "vocabulary_with_half_a_character",
+    json.dumps({"format": "saccade-tokenizer", "version": 1, "kind": "word", "tokenizer": {"\ud800": 1}}),
+    "surrogate",
+)
+vocabulary(
+    "unigram", "with_a_text_for_a_score", lambda pieces: pieces.append(["new", "-1"]), "not a piece with a score"
+)
+vocabulary("unigram", "with_a_true_score", lambda pieces: pieces.append(["new", True]), "not a piece with a score")
+vocabulary("unigram", "with_a_huge_score", lambda pieces: pieces.append(["new", 1e300]), "not a log-probability")
+vocabulary("unigram", "with_a_piece_twice", lambda pieces: pieces.append(list(pieces[9])), "is given twice")
+vocabulary("unigram", "with_an_empty_piece", lambda pieces: pieces.append(["", -1.0]), "'' is not a piece")
+vocabulary("unigram", "with_a_number_for_a_piece", lambda pieces: pieces.append([7, -1.0]), "7 is not a piece")
+vocabulary("unigram", "of_texts", lambda pieces: pieces.append("new"), "not a piece with a score")
+vocabulary("unigram", "with_a_long_piece", lambda pieces: pieces.append(["a" * 5_000_000, -1.0]), "letters together")
+vocabulary("unigram", "without_symbols", lambda pieces: pieces.pop(0), "ids 0 to 3 are not")
+
+SIZED = Catalogue()
+"""Tokenizers that are sound in themselves but not those of the folder's config and weights."""
+
+
+def add_word(folder: Path) -> None:
+    def change(document: Any) -> None:
+        words = document["tokenizer"]["model"]["vocab"]
+        words["zebra"] = len(words)
+
+    change_json(folder / "tokenizer.target.json", change)
+    seal_again(folder)
+
+
+def drop_word(folder: Path) -> None:
+    change_json(folder / "tokenizer.target.json", lambda d: d["tokenizer"]["model"]["vocab"].popitem())
+    seal_again(folder)
+
+
+def swap(folder: Path) -> None:
+    (folder / "tokenizer.source.json").rename(folder / "aside")
+    (folder / "tokenizer.target.json").rename(folder / "tokenizer.source.json")
+    (folder / "aside").rename(folder / "tokenizer.target.json")
+    seal_again(folder)
+
+
+SIZED.add("one_word_more", add_word, "config.json", "vocabulary")
+SIZED.add("one_word_less", drop_word, "config.json", "vocabulary")
+SIZED.add("swapped_tokenizers", swap, "config.json", "vocabulary")

@@ -1,0 +1,228 @@
+"""Model folders with a faulty model.safetensors, around which the manifest is right."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from untrusted_input.case import Catalogue
+from untrusted_input.pristine import seal_again, sparse_file
+
+WEIGHTS = Catalogue()
+"""Each case spoils the weights of a sound folder with two vocabularies and seals it again."""
+
+FILE = "model.safetensors"
+Head = dict[str, Any]
+
+
+def read(path: Path) -> tuple[Head, bytes]:
+    """The head of a safetensors file and the data after it."""
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    return json.loads(raw[8 : 8 + length]), raw[8 + length :]
+
+
+def write(path: Path, head: Head | bytes, data: bytes, length: int | None = None) -> None:
+    """A safetensors file with any head, and with a length before it that may be wrong."""
+    raw = head if isinstance(head, bytes) else json.dumps(head).encode()
+    path.write_bytes(struct.pack("<Q", len(raw) if length is None else length) + raw + data)
+
+
+def spoilt(says: str) -> Callable[[Callable[[Head, bytes], tuple[Head | bytes, bytes]]], None]:
+    """Add a case that changes head and data."""
+
+    def add(change: Callable[[Head, bytes], tuple[Head | bytes, bytes]]) -> None:
+        def make(folder: Path) -> None:
+            write(folder / FILE, *change(*read(folder / FILE)))
+            seal_again(folder)
+
+        WEIGHTS.add(change.__name__, make, FILE, says)
+
+    return add
+
+
+def raw_case(name: str, content: bytes, says: str) -> None:
+    """Add a case whose file has this content."""
+
+    def make(folder: Path) -> None:
+        (folder / FILE).write_bytes(content)
+        seal_again(folder)
+
+    WEIGHTS.add(name, make, FILE, says)
+
+
+def first(head: Head) -> str:
+    """The name of the tensor that lies first in the data."""
+    return min((name for name in head if name != "__metadata__"), key=lambda name: head[name]["data_offsets"][0])
+
+
+def last(head: Head) -> str:
+    """The name of the tensor that lies last in the data."""
+    return max((name for name in head if name != "__metadata__"), key=lambda name: head[name]["data_offsets"][1])
+
+
+class Bomb:
+    """What pickle would run."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("__import__('pathlib').Path('executed').touch()",)
+
+
+raw_case("weights_are_empty", b"", "not a safetensors file")
+raw_case("weights_of_7_bytes", b"\x01" * 7, "not a safetensors file")
+raw_case("weights_are_a_pickle", pickle.dumps(Bomb()), "not a safetensors file")
+raw_case("weights_are_zeros", b"\0" * 4096, "not a safetensors file")
+raw_case("head_of_2_to_the_63", struct.pack("<Q", 2**63) + b"{}", "larger than")
+raw_case("head_of_2_to_the_64_less_1", b"\xff" * 64, "larger than")
+raw_case("head_beyond_the_file", struct.pack("<Q", 10**6) + b"{}", "unexpected tensor|not a safetensors file")
+raw_case("head_is_no_json", struct.pack("<Q", 6) + b"import", "not a safetensors file")
+raw_case("head_is_no_text", struct.pack("<Q", 6) + b"\xff" * 6, "not a safetensors file")
+raw_case("head_is_a_list", struct.pack("<Q", 2) + b"[]", "not a safetensors file")
+raw_case("head_is_null", struct.pack("<Q", 4) + b"null", "not a safetensors file")
+raw_case("head_without_tensors", struct.pack("<Q", 2) + b"{}", "not match the weights|unexpected tensor")
+raw_case("head_of_empty_entries", struct.pack("<Q", 8) + b'{"a":{}}', "not a safetensors file")
+raw_case("head_of_texts", struct.pack("<Q", 9) + b'{"a":"b"}', "not a safetensors file")
+raw_case("head_nested_without_end", struct.pack("<Q", 100_000) + b'{"a":' * 20_000, "not a safetensors file")
+
+
+def make_zip(folder: Path) -> None:
+    torch.save({"weight": torch.zeros(3), "bomb": Bomb()}, folder / FILE)
+    seal_again(folder)
+
+
+WEIGHTS.add("weights_are_a_pickle_in_a_zip", make_zip, FILE, "not a safetensors file")
+
+
+def make_large_head(folder: Path) -> None:
+    sparse_file(folder / FILE, 90 * 10**6, struct.pack("<Q", 80 * 10**6) + b'{"a": "')
+    seal_again(folder)
+
+
+WEIGHTS.add("head_of_80_megabytes", make_large_head, FILE, "larger than")
+
+
+@spoilt("unexpected tensor")
+def head_of_20000_tensors(head: Head, data: bytes) -> tuple[Head, bytes]:
+    return {**head, **{f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(20_000)}}, data
+
+
+@spoilt("stands twice|duplicate")
+def head_with_a_name_twice(head: Head, data: bytes) -> tuple[bytes, bytes]:
+    name = json.dumps(first(head))
+    again = json.dumps(head[first(head)])
+    return json.dumps(head).encode()[:-1] + f", {name}: {again}}}".encode(), data
+
+
+@spoilt("unexpected tensor")
+def tensor_missing(head: Head, data: bytes) -> tuple[Head, bytes]:
+    name = last(head)
+    return {other: entry for other, entry in head.items() if other != name}, data[: head[name]["data_offsets"][0]]
+
+
+@spoilt("unexpected tensor")
+def tensor_added(head: Head, data: bytes) -> tuple[Head, bytes]:
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [len(data), len(data) + 8]}
+    return {**head, "backdoor": entry}, data + bytes(8)
+
+
+@spoilt("unexpected tensor")
+def tensor_renamed(head: Head, data: bytes) -> tuple[Head, bytes]:
+    return {name.replace("encoder", "\u202eencoder"): entry for name, entry in head.items()}, data
+
+
+@spoilt(r"is \(16, 22\) of F32, not \(22, 16\) of F32|is \(.*\) of F32, not")
+def tensor_transposed(head: Head, data: bytes) -> tuple[Head, bytes]:
+    for entry in head.values():
+        if len(entry.get("shape", [])) == 2:
+            entry["shape"].reverse()
+    return head, data
+
+
+def of_kind(kind: str, width: int) -> None:
+    def change(head: Head, data: bytes) -> tuple[Head, bytes]:
+        entries = [entry for name, entry in head.items() if name != "__metadata__"]
+        place = 0
+        for entry in sorted(entries, key=lambda entry: entry["data_offsets"][0]):
+            length = math.prod(entry["shape"]) * width
+            entry.update(dtype=kind, data_offsets=[place, place + length])
+            place += length
+        return head, bytes(place)
+
+    change.__name__ = f"tensors_of_{kind}"
+    spoilt(f"of {kind}, not .* of F32")(change)
+
+
+OCTETS = {"F64": 8, "F16": 2, "BF16": 2, "I8": 1, "I32": 4, "BOOL": 1, "U8": 1, "F31": 4, "object": 8}
+for code, octets in OCTETS.items():
+    of_kind(code, octets)
+
+
+def entry_case(name: str, says: str, **changes: Any) -> None:
+    """Add a case with another entry for the first tensor."""
+
+    def change(head: Head, data: bytes) -> tuple[Head, bytes]:
+        head[first(head)].update(changes)
+        return head, data
+
+    change.__name__ = name
+    spoilt(says)(change)
+
+
+entry_case("shape_negative", "tensor", shape=[-1, 16])
+entry_case("shape_huge", "tensor", shape=[2**62, 2**62])
+entry_case("shape_of_nothing", "tensor", shape=[0, 16])
+entry_case("shape_of_fractions", "tensor", shape=[2.5, 16])
+entry_case("shape_of_texts", "tensor", shape=["22", "16"])
+entry_case("shape_a_text", "tensor", shape="22, 16")
+entry_case("shape_null", "not a safetensors file", shape=None)
+entry_case("shape_nested", "tensor", shape=[[22], [16]])
+entry_case("kind_null", "tensor", dtype=None)
+entry_case("kind_a_list", "tensor", dtype=["F32"])
+entry_case("offsets_beyond_the_file", "safetensors|offset|invalid", data_offsets=[0, 10**15])
+entry_case("offsets_negative", "safetensors|offset|header|invalid", data_offsets=[-64, 0])
+entry_case("offsets_reversed", "safetensors|offset|header|invalid", data_offsets=[64, 0])
+entry_case("offsets_elsewhere", "safetensors|offset|header|invalid", data_offsets=[64, 128])
+entry_case("offsets_of_one", "safetensors|offset|header|invalid", data_offsets=[0])
+entry_case("offsets_a_text", "safetensors|offset|header|invalid", data_offsets="0, 64")
+
+
+@spoilt("safetensors|offset|header|invalid")
+def two_tensors_in_one_place(head: Head, data: bytes) -> tuple[Head, bytes]:
+    names = sorted(name for name in head if head[name].get("shape") == [16])
+    head[names[0]]["data_offsets"] = head[names[1]]["data_offsets"]
+    return head, data
+
+
+@spoilt("safetensors|header|invalid|metadata|buffer")
+def data_after_the_last_tensor(head: Head, data: bytes) -> tuple[Head, bytes]:
+    return head, data + b"\x7fELF" * 100
+
+
+@spoilt("safetensors|header|invalid|metadata|buffer")
+def data_cut_off(head: Head, data: bytes) -> tuple[Head, bytes]:
+    return head, data[:-4]
+
+
+def not_finite(name: str, value: float) -> None:
+    def change(head: Head, data: bytes) -> tuple[Head, bytes]:
+        return head, data[:-4] + struct.pack("<f", value)
+
+    change.__name__ = name
+    spoilt("infinite or NaN")(change)
+
+
+not_finite("weight_not_a_number", math.nan)
+not_finite("weight_infinite", math.inf)
+not_finite("weight_infinitely_small", -math.inf)
+
+
+@spoilt("safetensors|header|metadata|invalid")
+def metadata_of_numbers(head: Head, data: bytes) -> tuple[Head, bytes]:
+    return {**head, "__metadata__": {"format": 7}}, data

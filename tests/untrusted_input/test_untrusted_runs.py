@@ -1,0 +1,106 @@
+"""Every verb on what somebody else has written: an answer like a person's, whatever it is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from saccade.training.checkpoints.checkpoint import list_checkpoints
+from untrusted_input.case import Case
+from untrusted_input.command import check_answer, command
+from untrusted_input.crafted_checkpoints import CHECKPOINTS
+from untrusted_input.crafted_folders import REFUSED
+from untrusted_input.crafted_runs import RUNS
+from untrusted_input.guard import guarded, time_limit
+from untrusted_input.pristine import copy_of
+
+RESUMED = [case for case in CHECKPOINTS.cases if not case.name.startswith("weights_")][::20] + RUNS.cases[::9]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four updates with two checkpoints."""
+    place = tmp_path_factory.mktemp("run")
+    for name, line in (("source", "ein kleiner Hund\n"), ("target", "a small dog\n")):
+        (place / name).write_text(line * 40, encoding="utf-8")
+    small = ("--model.width", 16, "--model.heads", 2, "--model.feed-forward", 16, "--data.tokenizer", "byte")
+    small += ("--model.encoder-layers", 1, "--model.decoder-layers", 1, "--data.batch-tokens", 256)
+    steps = ("--training.max-steps", 4, "--training.checkpoint-every", 2, "--training.log-every", 1)
+    arguments = ("--source", place / "source", "--target", place / "target", "--output", place / "run")
+    answer = command("train", *arguments, *small, *steps, "--data.workers", 1, "--data.cache", place / "cache")
+    assert answer.code == 0, answer.err
+    return place / "run"
+
+
+def resume(place: Path) -> tuple[int, str]:
+    """Go on with a run, and what is said."""
+    with time_limit(60):
+        answer = command("train", "--resume", place, "--training.max-steps", 5)
+    assert "Traceback" not in answer.err
+    assert "internal error" not in answer.err
+    if answer.code:
+        check_answer(answer)
+    return answer.code, answer.err
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in RESUMED])
+def test_a_run_is_not_resumed_from_rubbish(run: Path, tmp_path: Path, case: Case) -> None:
+    place = Path(shutil.copytree(run, tmp_path / "run"))
+    if case in RUNS.cases:
+        case.make(place)
+        code, said = resume(place)
+        assert code == 0 or case.file in said
+        return
+    newest = list_checkpoints(place / "checkpoints")[-1]
+    case.make(newest)
+    code, said = resume(place)
+    assert case.file in said
+    if code == 0:  # it went on from an older one
+        assert f"damaged checkpoint: {newest / case.file}" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", RUNS.parameters())
+def test_no_rubbish_in_a_run_is_taken_for_anything(run: Path, tmp_path: Path, case: Case) -> None:
+    place = Path(shutil.copytree(run, tmp_path / "run"))
+    case.make(place)
+    code, said = resume(place)
+    assert code == 0 or case.file in said
+
+
+@pytest.mark.parametrize("case", RUNS.parameters())
+def test_a_run_with_rubbish_is_described_or_refused(run: Path, tmp_path: Path, case: Case) -> None:
+    place = Path(shutil.copytree(run, tmp_path / "run"))
+    case.make(place)
+    with guarded(tmp_path):
+        answer = command("info", place)
+    check_answer(answer)
+    assert answer.code == 0 or case.file in answer.err
+
+
+SOME = [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REFUSED[::12]]
+
+
+@pytest.mark.parametrize(("kind", "case"), SOME)
+def test_every_verb_refuses_a_crafted_folder(
+    pristine: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, case: Case
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = copy_of(pristine[kind], tmp_path)
+    case.make(folder)
+    (tmp_path / "lines").write_text("ein Hund\n", encoding="utf-8")
+    for arguments in (
+        ("average", folder, pristine[kind], "--output", tmp_path / "average"),
+        ("translate", folder, "--input", "lines"),
+        ("evaluate", folder, "--source", "lines", "--reference", "lines"),
+        ("attention", folder, "ein Hund"),
+        ("verify", folder),
+    ):
+        with guarded(tmp_path):
+            answer = command(*arguments)
+        check_answer(answer)
+        assert answer.code == 1
+        assert case.file in answer.err or str(folder) in answer.err
+    assert not (tmp_path / "average").exists()
