@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch
+from contracts.registered_models import build_model, make_batch
 from saccade.csrc.library import without_kernels
 from saccade.interface import Source
 from saccade.models.registry import FAMILIES

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch
+from contracts.registered_models import build_model, make_batch
 from saccade.csrc import library as kernels
 from saccade.csrc.library import without_kernels
 from saccade.interface import Source

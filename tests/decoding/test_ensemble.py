@@ -12,7 +12,7 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble, Mean, shares_of, side_by_side
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decodes, Encodes, Memory, Source, select
 
@@ -59,9 +59,9 @@ def test_an_ensemble_keeps_the_protocols():
 def test_an_ensemble_of_one_model_is_that_model(config, mean, count):
     model = FakeModel(vocabulary=12, seed=3, end_bias=1.0)
     ensemble = Ensemble([model] * count, EXAMPLE, mean=mean, weights=[2.0, 3.0, 1.0][:count])
-    expected = search(model, model.encode(fake_source(SOURCES)), config, SYMBOLS)
+    expected = search(model, SearchRequest(model.encode(fake_source(SOURCES)), config, SYMBOLS))
     for source in (fake_source(SOURCES), Source((fake_source(SOURCES),) * count, fake_source(SOURCES).mask)):
-        found = search(ensemble, ensemble.encode(source), config, SYMBOLS)
+        found = search(ensemble, SearchRequest(ensemble.encode(source), config, SYMBOLS))
         assert len(found) == len(SOURCES)
         for one, other in zip(found, expected, strict=True):
             assert_same(one, other)
@@ -137,7 +137,7 @@ def test_a_beam_of_full_width_is_exhaustive(source, coverage_beta):
     ensemble = Ensemble(two_models(), EXAMPLE, weights=[2.0, 1.0])
     memory = ensemble.encode(source)
     config = DecodingConfig(beam=110, nbest=60, coverage_beta=coverage_beta, max_length=LIMIT)
-    for row, found in enumerate(search(ensemble, memory, config, SYMBOLS)):
+    for row, found in enumerate(search(ensemble, SearchRequest(memory, config, SYMBOLS))):
         alone = select(memory, torch.tensor([row]))
         finished = [
             judged(ensemble, alone, (*tokens, SYMBOLS.end), config)
@@ -154,7 +154,11 @@ def test_a_beam_of_full_width_is_exhaustive(source, coverage_beta):
 def test_the_scorer_agrees_with_the_search(config, mean):
     ensemble = Ensemble(two_models(12), EXAMPLE, mean=mean)
     memory = ensemble.encode(both(SOURCES, OTHERS))
-    flat = [(row, each) for row, found in enumerate(search(ensemble, memory, config, SYMBOLS)) for each in found]
+    flat = [
+        (row, each)
+        for row, found in enumerate(search(ensemble, SearchRequest(memory, config, SYMBOLS)))
+        for each in found
+    ]
     targets = [[*each.tokens, *[SYMBOLS.end] * each.finished] for _, each in flat]
     width = max(map(len, targets))
     padded = torch.tensor([row + [SYMBOLS.pad] * (width - len(row)) for row in targets])
@@ -168,10 +172,10 @@ def test_the_scorer_agrees_with_the_search(config, mean):
 @every_search
 def test_a_batch_gives_what_its_rows_give_alone(config):
     ensemble = Ensemble(two_models(12), EXAMPLE)
-    together = search(ensemble, ensemble.encode(both(SOURCES, OTHERS)), config, SYMBOLS)
+    together = search(ensemble, SearchRequest(ensemble.encode(both(SOURCES, OTHERS)), config, SYMBOLS))
     for row, found in enumerate(together):
         memory = ensemble.encode(both(SOURCES[row : row + 1], OTHERS[row : row + 1]))
-        [alone] = search(ensemble, memory, config, SYMBOLS, indices=[row])
+        [alone] = search(ensemble, SearchRequest(memory, config, SYMBOLS, indices=[row]))
         assert_same(found, alone)
 
 
@@ -191,7 +195,9 @@ def test_the_longest_output_is_that_of_the_shortest_member():
     models[1].longest, models[2].longest = 6, 4
     ensemble = Ensemble(models, EXAMPLE)
     assert ensemble.longest == 4
-    [[best]] = search(ensemble, ensemble.encode(EXAMPLE), DecodingConfig(min_length=3, max_length=9), SYMBOLS)
+    [[best]] = search(
+        ensemble, SearchRequest(ensemble.encode(EXAMPLE), DecodingConfig(min_length=3, max_length=9), SYMBOLS)
+    )
     assert len(best.token_log_probabilities) <= 4
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from laws.subjects import build_model, choice_of
+from contracts.registered_models import build_model, choice_of
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import train_tokenizers

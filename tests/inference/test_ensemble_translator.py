@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import build_model, choice_of
+from contracts.registered_models import build_model, choice_of
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer import Tokenizer

@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import build_model
+from contracts.registered_models import build_model
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.search import search_source
 from saccade.errors import SaccadeError
 from saccade.inference import translator as module
 from saccade.inference.translator import Translator

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from laws.subjects import build_model
+from contracts.registered_models import build_model
 from saccade.data.config import DataConfig
 from saccade.data.lexicon.lexicon_file import Lexicon
 from saccade.data.reading.pair_files import Pair

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import SEPARATE, SIZES, make_batch
+from contracts.registered_models import SEPARATE, SIZES, make_batch
 from saccade.decoding.config import DecodingConfig
 from saccade.interface import Source, VocabularySizes
 from saccade.models.gnmt import FAMILY, PRESETS, Gnmt, GnmtConfig

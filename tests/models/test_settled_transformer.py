@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch
+from contracts.registered_models import build_model, make_batch
 from saccade.csrc.library import library, without_kernels
 from saccade.interface import Memory
 from saccade.models import transformer_rows

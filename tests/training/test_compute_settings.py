@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch, subjects
+from contracts.registered_models import build_model, make_batch, registered_models
 from saccade.csrc.library import without_kernels
 from saccade.training.compute_settings import compile_layers
 from saccade.training.objectives.likelihood import Likelihood
@@ -37,7 +37,7 @@ def test_layers_that_are_traced_compute_the_same(norm):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", subjects())
+@pytest.mark.parametrize("subject", registered_models())
 def test_every_model_that_has_stacks_can_be_compiled(subject):
     if not any(isinstance(part, torch.nn.ModuleList) for part in build_model(subject).modules()):
         pytest.skip("it has no stack of layers")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch, take
+from contracts.registered_models import build_model, make_batch, take
 from saccade import parallel_map
 from saccade.data.cache.corpus import Corpus, corpus_from_arrays
 from saccade.data.sampling.batch_sampler import BatchSampler, EpochPosition

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch
+from contracts.registered_models import build_model, make_batch
 from saccade.training.checkpoints.checkpoint import optimizer_tensors
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import accumulate

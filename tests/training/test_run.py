@@ -398,7 +398,7 @@ def test_resuming_what_is_no_run_is_refused(tmp_path):
 
 def test_flops_are_those_of_the_formula(config):
     """6 operations a weight and token (2 forward, 4 backward), plus the attention's own products."""
-    from laws.subjects import SIZES, make_batch
+    from contracts.registered_models import SIZES, make_batch
     from saccade.models.registry import choose
     from saccade.training.objectives.likelihood import Likelihood
 

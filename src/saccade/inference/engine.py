@@ -13,7 +13,7 @@ import torch
 from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
-from saccade.decoding.search import search_source
+from saccade.decoding.search import SearchRequest, search
 from saccade.inference.batching import Reading, even_batches, longest, source_from
 from saccade.interface import Translates
 from saccade.parallel_map import parallel_map_unordered, worker_count
@@ -95,12 +95,11 @@ class TorchEngine:
         def decode_batch(rows: list[int]) -> list[list[Hypothesis]]:
             part = work.part(rows)
             source = source_from(part.sources, self.source_tokenizers, self.device)
-            return search_source(
-                *(model, source, work.settings, self.symbols),
-                prefixes=part.prefixes,
-                indices=part.indices,
-                allowed=part.allowed,
-                scores=work.scores,
+            return search(
+                model,
+                SearchRequest(
+                    *(source, work.settings, self.symbols, part.prefixes, part.indices, part.allowed, work.scores)
+                ),
             )
 
         lengths = [longest(source) for source in work.sources]

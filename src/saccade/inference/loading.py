@@ -12,7 +12,6 @@ from saccade.csrc.library import library
 from saccade.data.lexicon.lexicon_file import read_lexicon
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble, Mean, shares_of
-from saccade.decoding.native import Native
 from saccade.errors import UsageError
 from saccade.inference.agreement import check_same_target, same_reading
 from saccade.inference.batching import source_from
@@ -24,7 +23,7 @@ from saccade.inference.shortlist import read_shortlist
 from saccade.inference.translator import Translator
 from saccade.model_folder import GENERATION, ModelFolder, find_model_folder, load_model_folder
 from saccade.ops.int8_linear import int8_available
-from saccade.plans.quantization import quantize_model
+from saccade.plans.plan import plan_for
 
 
 def load(
@@ -68,13 +67,7 @@ def open_translator(folder: Path, device: torch.device, engine: EngineName, prec
     if engine == "torch" or (engine == "auto" and has_kernels):
         if precision == "int8":
             check_bytes(device)
-        found = load_model_folder(folder, device)
-        if precision == "int8":
-            quantize_model(found.model)
-        if isinstance(found.model, Native):
-            with torch.no_grad():
-                found.model.settle()
-        return translator_from(found, device, where=str(folder))
+        return translator_from(load_model_folder(folder, device), device, where=str(folder), precision=precision)
     parts = open_parts(folder, device)
     decoding = build(DecodingConfig, parts.generation, where=str(folder / GENERATION))
     reason = unavailable(parts.config, device)
@@ -98,10 +91,16 @@ def check_bytes(device: torch.device) -> None:
         raise UsageError(f"torch has no products of bytes here: they need {needed}", do=NO_BYTES)
 
 
-def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:
+def translator_from(
+    folder: ModelFolder,
+    device: torch.device | str = "cpu",
+    where: str = "model",
+    *,
+    precision: Precision = "float32",
+) -> Translator:
     """A translator from a model folder in memory."""
     decoding = build(DecodingConfig, folder.generation, where=str(Path(where) / GENERATION))
-    return Translator(folder.model, folder.tokenizers, decoding, device)
+    return Translator(plan_for(folder.model, precision), folder.tokenizers, decoding, device)
 
 
 def together(

@@ -19,7 +19,7 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
 from saccade.inference.batching import Reading, length_batches, longest, source_from
 from saccade.inference.engine import Engine, Found, TorchEngine, Work
@@ -304,7 +304,8 @@ class Translator:
         if target is None:
             settings = self.settings({**decoding, "nbest": 1})
             allowed = self.allowed([(encoding.ids,)])
-            tokens = list(search(self.model, memory, settings.for_search, self.symbols, allowed=allowed)[0][0].tokens)
+            request = SearchRequest(memory, settings.for_search, self.symbols, allowed=allowed)
+            tokens = list(search(self.model, request)[0][0].tokens)
         else:
             tokens = self.tokenizers.target.encode(target).ids if isinstance(target, str) else list(target)
         prefix = torch.tensor([[self.symbols.begin, *tokens]], device=self.device)

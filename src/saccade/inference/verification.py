@@ -26,7 +26,7 @@ from saccade.data.reading.pair_files import Pair
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
-from saccade.decoding.search import search_source
+from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
 from saccade.inference.batching import Reading, longest
 from saccade.inference.loading import translator_from
@@ -135,7 +135,8 @@ def alone_and_in_a_batch(translator: Translator, examples: Sequence[Example]) ->
         memory = model.encode(batch.source)
         together = model.decode(batch.prefix, memory).outputs
         written = {
-            each.name: search_source(model, batch.source, each.config, translator.symbols) for each in (greedy, beam)
+            each.name: search(model, SearchRequest(batch.source, each.config, translator.symbols))
+            for each in (greedy, beam)
         }
         padding += int((~batch.source.mask).sum() + (~batch.mask).sum())
         room += batch.source.mask.numel() + batch.mask.numel()
@@ -145,7 +146,7 @@ def alone_and_in_a_batch(translator: Translator, examples: Sequence[Example]) ->
             alone = model.decode(single.prefix, own).outputs[0]  # (T, D)
             largest = max(largest, largest_difference(model, together[place, : len(alone)], alone))
             for each in (greedy, beam):
-                [[best, *_]] = search_source(model, single.source, each.config, translator.symbols)
+                [[best, *_]] = search(model, SearchRequest(single.source, each.config, translator.symbols))
                 each.compare(best, written[each.name][place][0], model, own, translator.symbols)
     # Both choose what is best for them: two that differ by up to the tolerance each can part at twice the tolerance.
     ties = max(greedy.margins, default=0.0) <= 2 * tolerance
@@ -181,7 +182,7 @@ def scorer_and_search(translator: Translator, examples: Sequence[Example]) -> Eq
         source = forced(translator, [examples[row] for row in rows]).source
         memory = model.encode(source)
         for config in searches:
-            found = search_source(model, source, config, symbols, indices=rows)  # which may encode by itself
+            found = search(model, SearchRequest(source, config, symbols, indices=rows))  # which may encode by itself
             outputs = [(row, each) for row, several in enumerate(found) for each in several]
             outputs = [(row, each) for row, each in outputs if written_symbols(each, symbols)]
             largest = max(largest, reported_difference(model, memory, outputs, symbols)) if outputs else largest

@@ -72,7 +72,7 @@ PRESETS = {
 }
 
 MINIATURE = ByteNetConfig(width=16, encoder_layers=2, decoder_layers=3, dilation_cycle=2)
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 
 class ByteNetState(NamedTuple):

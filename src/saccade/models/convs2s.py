@@ -82,7 +82,7 @@ PRESETS = {
 }
 
 MINIATURE = ConvS2SConfig(width=16, embedding=12, encoder_layers=2, decoder_layers=2, dropout=0.0, max_positions=64)
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 
 class LayerWeights(NamedTuple):

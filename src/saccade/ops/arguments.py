@@ -48,13 +48,13 @@ def require_heads(op: str, width: int, heads: int) -> None:
 
 
 def runs_on_kernel(x: Tensor) -> bool:
-    """Whether there is a CPU kernel for tensors like this one: float32 on the CPU, kernels compiled, no autocast."""
-    return usable(x)
+    """Whether a kernel can run: float32 on the CPU, kernels built, no autocast, no graph that torch.compile records."""
+    return not torch.compiler.is_compiling() and usable(x)
 
 
 def runs_on_inference_kernel(x: Tensor) -> bool:
     """Whether a kernel without a backward pass can run: as `runs_on_kernel`, with gradients disabled."""
-    return not torch.is_grad_enabled() and usable(x)
+    return not torch.is_grad_enabled() and runs_on_kernel(x)
 
 
 def address(x: Tensor | None) -> int | None:

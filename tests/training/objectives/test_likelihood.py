@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from laws.subjects import SIZES, build_model, choice_of, make_batch
+from contracts.registered_models import SIZES, build_model, choice_of, make_batch
 from saccade.csrc.library import without_kernels
 from saccade.interface import Product
 from saccade.ops import cross_entropy as op

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from laws.subjects import SIZES, build_model, make_batch, take
+from contracts.registered_models import SIZES, build_model, make_batch, take
 from saccade.decoding.scoring import score
 from saccade.errors import SaccadeError
 from saccade.evaluation.sentence_metrics import gleu

@@ -1,4 +1,4 @@
-"""An ensemble is a model like any other: it obeys the laws of the interface."""
+"""Contract tests of the interface for ensembles."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from laws import test_laws as laws
-from laws.subjects import SEPARATE, SIZES, build_model, make_batch
+from contracts import test_model_contracts as contracts
+from contracts.registered_models import SEPARATE, SIZES, build_model, make_batch
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Source, VocabularySizes
 from saccade.symbols import Symbols
 
@@ -39,11 +39,11 @@ def ensemble_of(*subjects: Any, sizes: VocabularySizes = SIZES, **settings: Any)
 
 
 @pytest.mark.parametrize("mean", ["arithmetic", "geometric"])
-@pytest.mark.parametrize("subjects", [(SHALLOW, DEEP), (DEEP, SHALLOW, LEARNED)], ids=["two", "three"])
-@pytest.mark.parametrize("law", laws.OF_THE_INTERFACE, ids=lambda law: law.__name__)
-def test_laws_of_the_interface(law, subjects, mean):
-    arguments = [ensemble_of(*subjects, mean=mean), make_batch([7, 4, 1, 5], [6, 3, 5, 1])]
-    law(*arguments[: law.__code__.co_argcount])
+@pytest.mark.parametrize("members", [(SHALLOW, DEEP), (DEEP, SHALLOW, LEARNED)], ids=["two", "three"])
+@pytest.mark.parametrize("contract", contracts.INTERFACE_CONTRACTS, ids=lambda contract: contract.__name__)
+def test_interface_contracts(contract, members, mean):
+    arguments = [ensemble_of(*members, mean=mean), make_batch([7, 4, 1, 5], [6, 3, 5, 1])]
+    contract(*arguments[: contract.__code__.co_argcount])
 
 
 def test_stepping_gives_the_outputs_of_decode_where_the_sources_differ():
@@ -58,7 +58,7 @@ def test_stepping_gives_the_outputs_of_decode_where_the_sources_differ():
     for place in range(batch.prefix.size(1)):
         output, state, _ = ensemble.step(batch.prefix[:, place], state, memory)
         real = batch.target_mask[:, place]
-        assert_close(ensemble.logits(output)[real], whole[real, place], **laws.CLOSE)
+        assert_close(ensemble.logits(output)[real], whole[real, place], **contracts.CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_stepping_gives_the_outputs_of_decode_where_the_sources_differ():
 def test_a_model_with_itself_is_that_model(config):
     model, batch = build_model(DEEP), make_batch([7, 4, 1, 5], [6, 3, 5, 1])
     ensemble = Ensemble([model, model], batch.source)
-    found = search(ensemble, ensemble.encode(batch.source), config, Symbols())
-    expected = search(model, model.encode(batch.source), config, Symbols())
+    found = search(ensemble, SearchRequest(ensemble.encode(batch.source), config, Symbols()))
+    expected = search(model, SearchRequest(model.encode(batch.source), config, Symbols()))
     assert [[each.tokens for each in row] for row in found] == [[each.tokens for each in row] for row in expected]
     for one, other in zip(found, expected, strict=True):
         assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-4)

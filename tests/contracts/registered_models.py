@@ -1,4 +1,4 @@
-"""The models that every law is tried on: each registered family in miniature, plus variants of it."""
+"""The models that every contract is tried on: each registered family in miniature, plus variants of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = VocabularySizes(source=23, target=23, joint=True)
 SEPARATE = VocabularySizes(source=19, target=23, joint=False)
 
 
-def subjects() -> list[Any]:
+def registered_models() -> list[Any]:
     """(family, changed settings) of all models under test."""
     import pytest
 
@@ -33,13 +33,13 @@ def choice_of(subject: tuple[str, dict[str, Any]]) -> Choice:
     name, changes = subject
     family = load_family(name)
     values = {**family.miniature.model_dump(), **changes}
-    return Choice(name, build(family.config, values, where="law"))
+    return Choice(name, build(family.config, values, where="contract"))
 
 
 def build_model(subject: tuple[str, dict[str, Any]], sizes: VocabularySizes = SIZES, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     model = choice_of(subject).build(sizes).eval()
-    with torch.no_grad():  # no law may hold only because a bias starts at zero
+    with torch.no_grad():  # no contract may hold only because a bias starts at zero
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))

@@ -9,13 +9,13 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.testing import assert_close
 
-from laws import test_laws as laws
-from laws.subjects import build_model, make_batch
+from contracts import test_model_contracts as contracts
+from contracts.registered_models import build_model, make_batch
 from saccade.data.sampling.batches import Batch
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.ensemble import Ensemble
 from saccade.decoding.scoring import score
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Attention, select
 from saccade.models.registry import FAMILIES, load_family
 from saccade.symbols import Symbols
@@ -23,12 +23,12 @@ from saccade.symbols import Symbols
 OTHERS = [name for name in FAMILIES if name != "transformer"]
 TRANSFORMER_FIRST = [("transformer", name) for name in OTHERS]
 TRANSFORMER_LAST = [(name, "transformer") for name in OTHERS]  # the mask of the ensemble is the other's
-LAWS = [  # the others see one member at a time, and tests/laws/test_laws.py has tried them on each
-    laws.test_0_the_model_satisfies_the_protocols,
-    laws.test_1_recorded_steps_give_the_attention_of_decode,
-    laws.test_2_padding_changes_nothing,
-    laws.test_4_hypotheses_side_by_side_share_their_memory,
-    laws.test_7_attention_rows_sum_to_one_and_are_zero_where_masked,
+MEMBER_CONTRACTS = [  # the other contracts concern one member at a time: tests/contracts/test_model_contracts.py
+    contracts.test_model_satisfies_the_protocols,
+    contracts.test_recorded_steps_equal_recorded_decode,
+    contracts.test_padding_does_not_change_outputs,
+    contracts.test_hypotheses_of_a_sentence_share_its_memory,
+    contracts.test_attention_weights_sum_to_one_and_are_zero_where_masked,
 ]
 SEARCHES = {
     "greedy": DecodingConfig(beam=1, max_length=8),
@@ -65,11 +65,11 @@ def heads(attention: tuple[Attention, ...]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("pair", TRANSFORMER_LAST, ids="+".join)
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_laws_of_the_interface(law, pair, batch):
-    assert law in laws.OF_THE_INTERFACE
+@pytest.mark.parametrize("contract", MEMBER_CONTRACTS, ids=lambda contract: contract.__name__)
+def test_interface_contracts(contract, pair, batch):
+    assert contract in contracts.INTERFACE_CONTRACTS
     arguments = [ensemble_of(*pair), batch]
-    law(*arguments[: law.__code__.co_argcount])
+    contract(*arguments[: contract.__code__.co_argcount])
 
 
 @torch.inference_mode()
@@ -103,7 +103,7 @@ def test_all_families_decode_together(name, batch):
 def assert_decoded_together(ensemble: Ensemble, batch: Batch, config: DecodingConfig) -> None:
     """What a search says of its outputs is the mean of what the members, each alone, think of them."""
     symbols = Symbols()
-    found = search(ensemble, ensemble.encode(batch.source), config, symbols)
+    found = search(ensemble, SearchRequest(ensemble.encode(batch.source), config, symbols))
     assert [len(row) for row in found] == [config.nbest] * len(batch.indices)
     hypotheses = [hypothesis for row in found for hypothesis in row]
     written = [torch.tensor([*each.tokens, symbols.end] if each.finished else each.tokens) for each in hypotheses]
@@ -128,4 +128,4 @@ def test_outputs_stand_side_by_side(batch):
     ensemble = ensemble_of(*FAMILIES)
     outputs = ensemble.decode(batch.prefix, ensemble.encode(batch.source)).outputs
     for member, part in zip(ensemble.members, torch.split(outputs, ensemble.widths, -1), strict=True):
-        assert_close(part, member.decode(batch.prefix, member.encode(batch.source)).outputs, **laws.CLOSE)
+        assert_close(part, member.decode(batch.prefix, member.encode(batch.source)).outputs, **contracts.CLOSE)

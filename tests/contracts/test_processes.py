@@ -13,7 +13,7 @@ import torch.multiprocessing as multiprocessing
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from laws.subjects import build_model, choice_of, make_batch, subjects
+from contracts.registered_models import build_model, choice_of, make_batch, registered_models
 from saccade.distributed.group import Group, join_process_group
 from saccade.training.loop import accumulate
 from saccade.training.objectives.likelihood import Likelihood
@@ -21,7 +21,7 @@ from saccade.training.optimizers import scale_and_clip
 
 BATCHES = [([7, 4], [6, 3]), ([2, 2, 5], [4, 4, 1]), ([3], [3])]
 Subject = tuple[str, dict[str, Any]]
-SUBJECTS: list[Subject] = [parameter.values[0] for parameter in subjects()]
+SUBJECTS: list[Subject] = [parameter.values[0] for parameter in registered_models()]
 COUNTS = [3, 1]  # with one batch the second process has nothing to do
 
 
@@ -37,12 +37,12 @@ def gradients(subject: Subject, group: Group, count: int) -> dict[str, torch.Ten
     return {**found, "loss": torch.tensor(loss.total / loss.count), "nll": torch.tensor(loss.metrics["nll"])}
 
 
-def work(rank: int, port: int, subjects: list[Subject], folder: str) -> None:
+def work(rank: int, port: int, registered_models: list[Subject], folder: str) -> None:
     environment = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in environment.items()})
     torch.set_num_threads(1)
     group = join_process_group(torch.device("cpu"))
-    for number, subject in enumerate(subjects):
+    for number, subject in enumerate(registered_models):
         for count in COUNTS:
             save_file(gradients(subject, group, count), Path(folder) / f"{number}-{count}-{rank}.safetensors")
     torch.distributed.destroy_process_group()
@@ -58,7 +58,7 @@ def results(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("number", range(len(SUBJECTS)), ids=[parameter.id for parameter in subjects()])
+@pytest.mark.parametrize("number", range(len(SUBJECTS)), ids=[parameter.id for parameter in registered_models()])
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("count", COUNTS)
 def test_10_two_processes_have_the_gradients_of_one(results, number, rank, count):

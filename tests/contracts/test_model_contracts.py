@@ -1,7 +1,8 @@
-"""The laws of the interface, one test each, over every registered model."""
+"""Contract tests of the model interface over every registered model."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 
@@ -9,13 +10,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import SEPARATE, SIZES, build_model, choice_of, make_batch, subjects, take
+from contracts.registered_models import SEPARATE, SIZES, build_model, choice_of, make_batch, registered_models, take
 from saccade.csrc.library import without_kernels
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.inference.loading import translator_from
 from saccade.interface import Decodes, Encodes, Source, VocabularySizes, reorder, select
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder
@@ -26,7 +27,7 @@ from saccade.training.loop import accumulate
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizers import make_optimizer, scale_and_clip
 
-pytestmark = pytest.mark.parametrize("subject", subjects())
+pytestmark = pytest.mark.parametrize("subject", registered_models())
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -40,10 +41,10 @@ def batch():
     return make_batch([7, 4, 1, 5], [6, 3, 5, 1])
 
 
-@pytest.fixture(params=["learning", "translating"])
-def either(request):
-    """With and without gradients: some kernels have no way back, and are only used where none is asked for."""
-    with torch.set_grad_enabled(request.param == "learning"):
+@pytest.fixture(params=["grad", "no-grad"])
+def grad_mode(request):
+    """With and without gradients: some kernels have no backward pass and run only without."""
+    with torch.set_grad_enabled(request.param == "grad"):
         yield
 
 
@@ -52,40 +53,40 @@ def logits_of(model, batch, *, record=False):
     return model.logits(model.decode(batch.prefix, memory, record=record).outputs)
 
 
-def test_0_the_model_satisfies_the_protocols(model):
+def test_model_satisfies_the_protocols(model):
     assert isinstance(model, Encodes)
     assert isinstance(model, Decodes)
 
 
-@pytest.mark.usefixtures("either")
-def test_1_stepping_gives_the_outputs_of_decode(model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_steps_equal_decode(model, batch):
     memory = model.encode(batch.source)
     with without_kernels():
-        whole = model.decode(batch.prefix, memory).outputs
+        expected = model.decode(batch.prefix, memory).outputs
     state = model.start(memory)
-    for place in range(batch.prefix.size(1)):
-        output, state, _ = model.step(batch.prefix[:, place], state, memory)
-        real = batch.target_mask[:, place]
-        assert_close(output[real], whole[real, place], **CLOSE)
+    for position in range(batch.prefix.size(1)):
+        output, state, _ = model.step(batch.prefix[:, position], state, memory)
+        real = batch.target_mask[:, position]
+        assert_close(output[real], expected[real, position], **CLOSE)
 
 
-@pytest.mark.usefixtures("either")
-def test_1_recorded_steps_give_the_attention_of_decode(model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_recorded_steps_equal_recorded_decode(model, batch):
     memory = model.encode(batch.source)
-    whole = {(r.kind, r.layer): r.weights for r in model.decode(batch.prefix, memory, record=True).attention}
+    expected = {(r.kind, r.layer): r.weights for r in model.decode(batch.prefix, memory, record=True).attention}
     state = model.start(memory)
-    for place in range(batch.prefix.size(1)):
-        step = model.step(batch.prefix[:, place], state, memory, record=True)
+    for position in range(batch.prefix.size(1)):
+        step = model.step(batch.prefix[:, position], state, memory, record=True)
         state = step.state
-        real = batch.target_mask[:, place]
-        assert {(record.kind, record.layer) for record in step.attention} == whole.keys()
+        real = batch.target_mask[:, position]
+        assert {(record.kind, record.layer) for record in step.attention} == expected.keys()
         for record in step.attention:
-            expected = whole[record.kind, record.layer][:, :, place : place + 1, : record.weights.size(-1)]
-            assert_close(record.weights[real], expected[real], **CLOSE)
+            row = expected[record.kind, record.layer][:, :, position : position + 1, : record.weights.size(-1)]
+            assert_close(record.weights[real], row[real], **CLOSE)
 
 
-@pytest.mark.usefixtures("either")
-def test_2_padding_changes_nothing(model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_padding_does_not_change_outputs(model, batch):
     together = logits_of(model, batch)
     for row in range(len(batch.indices)):
         alone = take(batch, [row])
@@ -95,8 +96,8 @@ def test_2_padding_changes_nothing(model, batch):
     assert_close(logits_of(model, wider)[batch.target_mask], together[batch.target_mask], **CLOSE)
 
 
-@pytest.mark.usefixtures("either")
-def test_2_what_stands_in_the_padding_changes_nothing(model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_padding_content_does_not_change_outputs(model, batch):
     noisy = batch.source.values.masked_fill(~batch.source.mask, 9)
     other = dataclasses.replace(batch, source=Source(noisy, batch.source.mask))
     assert torch.equal(logits_of(model, other)[batch.target_mask], logits_of(model, batch)[batch.target_mask])
@@ -107,23 +108,23 @@ def pad_source(source: Source, extra: int) -> Source:
     return Source(values, torch.nn.functional.pad(source.mask, (0, extra)))
 
 
-@pytest.mark.usefixtures("either")
-def test_3_the_future_is_hidden(model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_decoder_is_causal(model, batch):
     before = logits_of(model, batch)
-    for place in range(1, batch.prefix.size(1)):
+    for position in range(1, batch.prefix.size(1)):
         prefix = batch.prefix.clone()
-        prefix[:, place] = (prefix[:, place] + 7) % (SIZES.target - 4) + 4
+        prefix[:, position] = (prefix[:, position] + 7) % (SIZES.target - 4) + 4
         after = logits_of(model, dataclasses.replace(batch, prefix=prefix))
-        assert torch.equal(after[:, :place], before[:, :place])
-        assert not torch.allclose(after[:, place], before[:, place])
+        assert torch.equal(after[:, :position], before[:, :position])
+        assert not torch.allclose(after[:, position], before[:, position])
 
 
-@pytest.mark.usefixtures("either")
-def test_4_select_then_step_is_step_then_select(model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_select_commutes_with_step(model, batch):
     memory = model.encode(batch.source)
     state = model.start(memory)
-    for place in range(2):
-        state = model.step(batch.prefix[:, place], state, memory).state
+    for position in range(2):
+        state = model.step(batch.prefix[:, position], state, memory).state
     rows = torch.tensor([2, 0, 0, 3, 1])
     token = batch.prefix[:, 2]
     stepped = model.step(token, state, memory)
@@ -133,8 +134,35 @@ def test_4_select_then_step_is_step_then_select(model, batch):
     assert_close(again, model.step(token[rows], select(stepped.state, rows), select(memory, rows)).output, **CLOSE)
 
 
-@pytest.mark.usefixtures("either")
-def test_4_hypotheses_side_by_side_share_their_memory(model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_copied_state_can_be_stepped_alone(model, batch):
+    memory = model.encode(batch.source)
+    state = model.step(batch.prefix[:, 0], model.start(memory), memory).state
+    copied = detached_copy(state)
+    expected = model.step(batch.prefix[:, 1], state, memory)
+    del state
+    again = model.step(batch.prefix[:, 1], copied, memory)
+    assert torch.equal(again.output, expected.output)
+
+
+def detached_copy(state):
+    """A deep copy of a state; only leaves of the autograd graph can be copied, so tensors are detached first."""
+    memo = {id(part): part.detach().clone() for part in tensors_of(state)}
+    return copy.deepcopy(state, memo)
+
+
+def tensors_of(state):
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif dataclasses.is_dataclass(state):
+        yield from tensors_of([getattr(state, field.name) for field in dataclasses.fields(state)])
+    elif isinstance(state, tuple | list):
+        for part in state:
+            yield from tensors_of(part)
+
+
+@pytest.mark.usefixtures("grad_mode")
+def test_hypotheses_of_a_sentence_share_its_memory(model, batch):
     memory = model.encode(batch.source)
     state = model.start(memory)
     state = model.step(batch.prefix[:, 0], state, memory).state
@@ -145,7 +173,7 @@ def test_4_hypotheses_side_by_side_share_their_memory(model, batch):
     assert_close(shared.output, apart.output, **CLOSE)
     for one, other in zip(shared.attention, apart.attention, strict=True):
         assert_close(one.weights, other.weights, **CLOSE)
-    order = torch.tensor([11, 9, 9, 2, 0, 1])  # of the last sentence and of the first, which stay
+    order = torch.tensor([11, 9, 9, 2, 0, 1])  # hypotheses of the last and the first sentence, which are kept
     kept = torch.tensor([3, 0])
     left = select(memory, kept)
     again = model.step(token[order], reorder(shared.state, order, kept), left).output
@@ -154,7 +182,7 @@ def test_4_hypotheses_side_by_side_share_their_memory(model, batch):
 
 
 @pytest.mark.parametrize("sizes", [SIZES, SEPARATE], ids=["joint", "separate"])
-def test_5_every_parameter_gets_a_gradient_and_moves(subject, sizes):
+def test_every_parameter_gets_a_gradient_and_moves(subject, sizes):
     model = build_model(subject, sizes).train()
     batch = make_batch([9, 9, 8, 9], [9, 8, 9, 9], sizes)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -170,26 +198,28 @@ def test_5_every_parameter_gets_a_gradient_and_moves(subject, sizes):
         assert not torch.equal(parameter, before[name]), name
 
 
-def test_5_it_learns_in_half_precision(subject):
+def test_training_in_bfloat16(subject):
     model = build_model(subject).train()
     batch = make_batch([9, 9, 8, 9], [9, 8, 9, 9])
     full = accumulate(model, Likelihood(0.1), [batch], keys=[1])
     model.zero_grad(set_to_none=True)
-    half = accumulate(model, Likelihood(0.1), [batch], keys=[1], autocast=in_half_precision)
+    half = accumulate(model, Likelihood(0.1), [batch], keys=[1], autocast=bfloat16)
     assert abs(half.total / full.total - 1) < 0.05
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-    with in_half_precision(), torch.no_grad():
-        found = search(model.eval(), model.encode(batch.source), DecodingConfig(beam=2, max_length=5), Symbols())
+    with bfloat16(), torch.no_grad():
+        found = search(
+            model.eval(), SearchRequest(model.encode(batch.source), DecodingConfig(beam=2, max_length=5), Symbols())
+        )
     assert all(math.isfinite(hypothesis.score) for row in found for hypothesis in row)
 
 
-def in_half_precision():
+def bfloat16():
     return torch.autocast("cpu", dtype=torch.bfloat16)
 
 
-def test_6_a_saved_model_is_the_same_model(subject, tmp_path):
+def test_saved_model_equals_loaded_model(subject, tmp_path):
     pairs = [Pair("drei kleine Katzen", "three small cats"), Pair("zwei große Hunde", "two big dogs")] * 5
     tokenizers = train_tokenizers(pairs, DataConfig(tokenizer="bpe", vocabulary=60))
     sizes = VocabularySizes(tokenizers.source.size, tokenizers.target.size, True)
@@ -205,17 +235,17 @@ def test_6_a_saved_model_is_the_same_model(subject, tmp_path):
     assert outputs[1] == ""
 
 
-@pytest.mark.usefixtures("either")
-def test_7_the_explicit_path_is_the_fast_path(model, batch):
-    real = batch.target_mask  # what stands at a padded place means nothing
+@pytest.mark.usefixtures("grad_mode")
+def test_recording_does_not_change_outputs(model, batch):
+    real = batch.target_mask  # outputs at padding are undefined
     with without_kernels():
         explicit = logits_of(model, batch, record=True)
     assert_close(explicit[real], logits_of(model, batch)[real], **CLOSE)
     assert_close(explicit[real], logits_of(model, batch, record=True)[real], **CLOSE)
 
 
-@pytest.mark.usefixtures("either")
-def test_7_attention_rows_sum_to_one_and_are_zero_where_masked(model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_attention_weights_sum_to_one_and_are_zero_where_masked(model, batch):
     memory = model.encode(batch.source, record=True)
     records = memory.attention + model.decode(batch.prefix, memory, record=True).attention
     future = torch.ones(batch.prefix.size(1), batch.prefix.size(1), dtype=torch.bool).triu(1)
@@ -228,24 +258,24 @@ def test_7_attention_rows_sum_to_one_and_are_zero_where_masked(model, batch):
             assert (record.weights[hidden] == 0).all()
 
 
-@pytest.mark.usefixtures("either")
-def test_7_it_records_what_its_family_says(subject, model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_recorded_kinds_are_those_of_the_family(subject, model, batch):
     memory = model.encode(batch.source, record=True)
     records = memory.attention + model.decode(batch.prefix, memory, record=True).attention
     assert {record.kind for record in records} == load_family(subject[0]).attention
 
 
-@pytest.mark.usefixtures("either")
-def test_7_nothing_is_recorded_unless_asked(model, batch):
+@pytest.mark.usefixtures("grad_mode")
+def test_nothing_is_recorded_by_default(model, batch):
     memory = model.encode(batch.source)
     assert memory.attention == ()
     assert model.decode(batch.prefix, memory).attention == ()
 
 
-def test_8_without_positions_the_memory_is_a_set(subject):
+def test_encoder_without_positions_is_permutation_equivariant(subject):
     unordered = load_family(subject[0]).unordered
     if unordered is None:
-        pytest.skip("this family cannot be made blind to order")
+        pytest.skip("this family always depends on order")
     batch = make_batch([7, 7], [5, 5])
     order = torch.tensor([4, 2, 0, 6, 5, 1, 3])
     permuted = Source(batch.source.values[:, order], batch.source.mask[:, order])
@@ -256,7 +286,7 @@ def test_8_without_positions_the_memory_is_a_set(subject):
         assert torch.allclose(moved, states[:, order], **CLOSE) == blind
 
 
-def test_9_it_overfits_a_copy_task(subject):
+def test_model_overfits_a_copy_task(subject):
     if choice_of(subject).config.model_dump().get("positions") == "none":
         pytest.skip("a set has no order to copy")
     model = build_model(subject).train()
@@ -271,21 +301,22 @@ def test_9_it_overfits_a_copy_task(subject):
         optimizer.step()
     memory = model.eval().encode(batch.source)
     for beam in (1, 3):
-        found = search(model, memory, DecodingConfig(beam=beam), Symbols())
+        found = search(model, SearchRequest(memory, DecodingConfig(beam=beam), Symbols()))
         written = [list(hypotheses[0].tokens) for hypotheses in found]
         assert written == [[int(token) for token in row if token > 3] for row in batch.target]
 
 
-OF_THE_INTERFACE = [  # those that need a model and perhaps a batch, no family
-    test_0_the_model_satisfies_the_protocols,
-    test_1_stepping_gives_the_outputs_of_decode,
-    test_1_recorded_steps_give_the_attention_of_decode,
-    test_2_padding_changes_nothing,
-    test_2_what_stands_in_the_padding_changes_nothing,
-    test_3_the_future_is_hidden,
-    test_4_select_then_step_is_step_then_select,
-    test_4_hypotheses_side_by_side_share_their_memory,
-    test_7_the_explicit_path_is_the_fast_path,
-    test_7_attention_rows_sum_to_one_and_are_zero_where_masked,
-    test_7_nothing_is_recorded_unless_asked,
+INTERFACE_CONTRACTS = [  # those that need no family
+    test_model_satisfies_the_protocols,
+    test_steps_equal_decode,
+    test_recorded_steps_equal_recorded_decode,
+    test_padding_does_not_change_outputs,
+    test_padding_content_does_not_change_outputs,
+    test_decoder_is_causal,
+    test_select_commutes_with_step,
+    test_copied_state_can_be_stepped_alone,
+    test_hypotheses_of_a_sentence_share_its_memory,
+    test_recording_does_not_change_outputs,
+    test_attention_weights_sum_to_one_and_are_zero_where_masked,
+    test_nothing_is_recorded_by_default,
 ]
