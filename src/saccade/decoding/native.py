@@ -26,7 +26,7 @@ from saccade.csrc.abi import (
 )
 from saccade.csrc.library import kernel
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.constraints import Constraints, never_written
+from saccade.decoding.constraints import Constraints, suppressed_tokens
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
 from saccade.decoding.screening import LEAST_ROWS
@@ -95,7 +95,7 @@ def search_natively(
     """The hypotheses of each sentence, best first."""
     limits = constraints.limits.contiguous()
     longest = int(limits.max())
-    never = torch.tensor([*never_written(config.min_length, config, symbols), symbols.end])
+    never = torch.tensor([*suppressed_tokens(config.min_length, config, symbols), symbols.end])
     penalties = length_penalty(torch.arange(1, longest + 1), config.length_penalty, config.length_alpha)
     positions = native.positions(longest)  # (longest, D)
     made, screen = None, None  # the output layer in bytes, where the largest logit is enough

@@ -13,7 +13,7 @@ from saccade.decoding.greedy import greedy_search
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.native import Native, native_decoder_for, search_natively
 from saccade.decoding.sampling import sample
-from saccade.decoding.shortlist import Part, Shortlisted
+from saccade.decoding.shortlist import BatchVocabulary, Shortlisted
 from saccade.interface import Decodes, Memory, Source, Translates
 from saccade.symbols import Symbols
 
@@ -46,12 +46,12 @@ def search(
     if allowed is None:
         constraints = constraints_of(memory.mask, config, symbols, prefixes, longest=model.longest, indices=indices)
         return find(model, memory, constraints, config, symbols, indices, scores=scores)
-    part, device = Part(allowed, prefixes, symbols), memory.mask.device
-    forced = None if prefixes is None else [part.places(prefix) for prefix in prefixes]
+    vocabulary, device = BatchVocabulary(allowed, prefixes, symbols), memory.mask.device
+    forced = None if prefixes is None else [vocabulary.local_ids(prefix) for prefix in prefixes]
     constraints = constraints_of(memory.mask, config, symbols, forced, longest=model.longest, indices=indices)
-    constraints = constraints._replace(allowed=part.allowed(device))
-    found = find(Shortlisted(model, part.tokens.to(device)), memory, constraints, config, symbols, indices)
-    return [[part.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+    constraints = constraints._replace(allowed=vocabulary.allowed(device))
+    found = find(Shortlisted(model, vocabulary.tokens.to(device)), memory, constraints, config, symbols, indices)
+    return [[vocabulary.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
 
 @torch.inference_mode()
