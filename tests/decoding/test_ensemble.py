@@ -9,7 +9,7 @@ import torch
 
 from fake_model import SYMBOLS, FakeModel, fake_source
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.ensemble import Ensemble, Mean, shares_of, side_by_side
+from saccade.decoding.ensemble import Ensemble, Mean, concat_attention, shares_of
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
 from saccade.decoding.search import SearchRequest, search
@@ -125,7 +125,7 @@ def judged(ensemble: Ensemble, memory: Memory, symbols: tuple[int, ...], config:
         coverage.append(last.weights[0].mean(dim=0).sum(dim=0)[own.mask[0]])  # (S,)
     each = probabilities.log().tolist()
     total = sum(each) / ((5 + len(symbols)) / 6) ** config.length_alpha
-    seen = torch.stack(coverage).mean(dim=0) if memory.summary.same_places else coverage[0]
+    seen = torch.stack(coverage).mean(dim=0) if memory.summary.same_positions else coverage[0]
     total += config.coverage_beta * seen.clamp(max=1).log().sum().item()
     finished = symbols[-1] == SYMBOLS.end
     return Hypothesis(symbols[:-1] if finished else symbols, sum(each), total, tuple(each), finished)
@@ -201,25 +201,29 @@ def test_the_longest_output_is_that_of_the_shortest_member():
     assert len(best.token_log_probabilities) <= 4
 
 
-def looks(kind: str, heads: int, layers: int, places: int = 5) -> tuple[Attention, ...]:
-    """Records of which each weight tells the number of heads that its model has, and the layer."""
+def attention_records(kind: str, heads: int, layers: int, positions: int = 5) -> tuple[Attention, ...]:
+    """Records whose weights encode the number of heads of their model and the layer."""
     return tuple(
-        Attention(kind, layer, torch.full((2, heads, 1, places), heads + layer / 10)) for layer in range(layers)
+        Attention(kind, layer, torch.full((2, heads, 1, positions), heads + layer / 10)) for layer in range(layers)
     )
 
 
 def test_the_last_layers_of_all_members_are_one_layer():
-    records = side_by_side([looks("cross", 2, 1), looks("cross", 3, 3)], same_places=True)
+    records = concat_attention(
+        [attention_records("cross", 2, 1), attention_records("cross", 3, 3)], same_positions=True
+    )
     assert [(each.layer, each.weights.size(1)) for each in records] == [(0, 3), (1, 3), (2, 5)]
     assert records[2].weights[0, :, 0, 0].tolist() == pytest.approx([2.0, 2.0, 3.2, 3.2, 3.2])
 
 
-def test_attention_to_other_places_is_left_out():
+def test_attention_to_other_positions_is_left_out():
     members = [
-        looks("cross", 2, 2, places=5) + looks("decoder-self", 2, 2),
-        looks("cross", 3, 1, places=7) + looks("decoder-self", 3, 1) + looks("encoder-self", 3, 1),
+        attention_records("cross", 2, 2, positions=5) + attention_records("decoder-self", 2, 2),
+        attention_records("cross", 3, 1, positions=7)
+        + attention_records("decoder-self", 3, 1)
+        + attention_records("encoder-self", 3, 1),
     ]
-    records = side_by_side(members, same_places=False)
+    records = concat_attention(members, same_positions=False)
     found = {(each.kind, each.layer): each.weights.shape for each in records}
     assert found == {
         ("cross", 0): (2, 2, 1, 5),

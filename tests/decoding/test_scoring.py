@@ -51,5 +51,5 @@ def test_padding_counts_nothing_and_pieces_change_nothing(monkeypatch):
     whole = score(model, memory, targets, SYMBOLS)
     assert torch.equal(whole.mask, targets != SYMBOLS.pad)
     assert (whole.token_log_probabilities[~whole.mask] == 0).all()
-    monkeypatch.setattr(scoring, "ROWS", 3)
+    monkeypatch.setattr(scoring, "OUTPUT_ROWS", 3)
     assert torch.allclose(score(model, memory, targets, SYMBOLS).token_log_probabilities, whole.token_log_probabilities)

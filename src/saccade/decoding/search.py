@@ -14,7 +14,7 @@ from saccade.decoding.constraints import Constraints, constraints_of
 from saccade.decoding.greedy import greedy_search
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.sampling import sample
-from saccade.decoding.shortlist import Part, Shortlisted
+from saccade.decoding.shortlist import BatchVocabulary, Shortlisted
 from saccade.interface import Decodes, Encodes, Memory, Source
 from saccade.symbols import Symbols
 
@@ -66,14 +66,14 @@ def search_shortlisted(
 ) -> list[list[Hypothesis]]:
     """Search with an output layer that has only the allowed tokens of the batch."""
     memory, symbols = memory_of(model, request.given), request.symbols
-    part, device = Part(allowed, request.prefixes, symbols), memory.mask.device
-    forced = None if request.prefixes is None else [part.places(prefix) for prefix in request.prefixes]
+    vocabulary, device = BatchVocabulary(allowed, request.prefixes, symbols), memory.mask.device
+    forced = None if request.prefixes is None else [vocabulary.local_ids(prefix) for prefix in request.prefixes]
     constraints = constraints_of(
         memory.mask, request.config, symbols, forced, longest=model.longest, indices=request.indices
     )
-    constraints = constraints._replace(allowed=part.allowed(device))
-    found = search_memory(Shortlisted(model, part.tokens.to(device)), memory, constraints, request)
-    return [[part.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+    constraints = constraints._replace(allowed=vocabulary.allowed(device))
+    found = search_memory(Shortlisted(model, vocabulary.tokens.to(device)), memory, constraints, request)
+    return [[vocabulary.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
 
 def search_memory(

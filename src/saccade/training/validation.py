@@ -15,7 +15,7 @@ from saccade.data.reading.pair_files import Pair
 from saccade.data.sampling.batches import collate, sorted_batches
 from saccade.evaluation.metrics import Score, finite, score
 from saccade.evaluation.perplexity import perplexity
-from saccade.inference.proof import MOST_SOURCES, SOURCES
+from saccade.inference.engines.parity import MAX_SOURCES, SOURCES_FILE
 from saccade.inference.translator import Translator
 from saccade.training.objectives.objective import Objective
 
@@ -104,5 +104,5 @@ def group_by_source(pairs: Sequence[Pair], limit: int) -> tuple[list[str], list[
 
 def save_validation_sources(run: Path, corpus: Corpus) -> None:
     """Save validation sources in the run directory: exported models are verified on them."""
-    sources, _ = group_by_source(corpus.pairs or [], MOST_SOURCES)
-    (run / SOURCES).write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")
+    sources, _ = group_by_source(corpus.pairs or [], MAX_SOURCES)
+    (run / SOURCES_FILE).write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")

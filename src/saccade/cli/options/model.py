@@ -82,7 +82,7 @@ class LexiconOptions:
     def load(self, translator: Translator, settings: DecodingConfig) -> None:
         """Give the translator its lexicons; an option that cannot be used, or would have no effect, is an error."""
         from saccade.data.lexicon.lexicon_file import read_lexicon
-        from saccade.inference.shortlist import read_shortlist
+        from saccade.inference.shortlist_file import read_shortlist
 
         path, shortlist = self.lexicon, self.vocabulary_shortlist
         if path is not None and settings.replace_unknown != "lexicon":
