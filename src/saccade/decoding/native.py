@@ -20,9 +20,9 @@ from saccade.csrc.abi import (
     NativeMemory,
     NativeSource,
     PackedMemory,
-    Rules,
-    Sources,
-    Words,
+    SearchLimits,
+    SourceBatch,
+    TokenTables,
 )
 from saccade.csrc.library import kernel
 from saccade.decoding.config import DecodingConfig
@@ -104,19 +104,19 @@ def search_natively(
         made = quantize(native.output.detach()) if screen is None and len(limits) >= LEAST_ROWS else None
         screen = screen if made is None else made.structure
     columns = Columns.empty(config.nbest, limits)
-    words = Words(
+    tables = TokenTables(
         *(len(native.output), native.scale),
         *(tensor.data_ptr() for tensor in (native.embedding, positions, native.output)),
         *(None if table is None else ctypes.pointer(table) for table in (native.output_bytes, screen)),
     )
-    rules = Rules(
+    rules = SearchLimits(
         *(config.min_length, symbols.begin, symbols.end, len(never)),
         *(tensor.data_ptr() for tensor in (never, limits, penalties)),
     )
     sources, memory = input_of(native.given)
     kernel(
-        *("search", ctypes.byref(native.decoder), ctypes.byref(words), sources, memory, ctypes.byref(rules)),
-        *(len(limits), config.beam, HypothesisBuffers(config.nbest, *(column.data_ptr() for column in columns))),
+        *("search", ctypes.byref(native.decoder), ctypes.byref(tables), sources, memory, ctypes.byref(rules)),
+        *(len(limits), config.beam, HypothesisBuffers(config.nbest, *(column.data_ptr() for column in columns)), None),
     )
     return hypotheses(columns, limits, scores=screen is None)
 
@@ -124,10 +124,13 @@ def search_natively(
 def input_of(given: NativeMemory | NativeSource) -> tuple[Any, PackedMemory]:
     """Sources to be encoded, or a memory; the other one is empty."""
     if isinstance(given, NativeMemory):
-        places = given.first.data_ptr(), given.counts.data_ptr()
-        return None, PackedMemory(given.values.data_ptr(), given.values.size(1), *places)
+        kv = (ctypes.c_void_p * len(given.values))(*(layer.data_ptr() for layer in given.values))
+        ranges = given.first.data_ptr(), given.counts.data_ptr(), len(given.first)
+        return None, PackedMemory(kv, given.values.size(1), *ranges)
     addresses = (given.embedding, given.positions, given.starts, given.tokens, given.places)
-    sources = Sources(ctypes.pointer(given.encoder), given.scale, *(tensor.data_ptr() for tensor in addresses))
+    sizes = len(given.embedding), len(given.positions)
+    pointers = (tensor.data_ptr() for tensor in addresses)
+    sources = SourceBatch(ctypes.pointer(given.encoder), given.scale, *pointers, *sizes)
     return ctypes.byref(sources), PackedMemory()
 
 

@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from saccade.csrc.abi import (
-    Decoder,
-    DecodingGroup,
-    Encoder,
+    DecoderStack,
+    EncoderStack,
     Int8Weight,
+    KVCacheView,
+    LayerNormWeights,
     NativeDecoder,
     NativeMemory,
     NativeSource,
-    Norm,
     PackedMemory,
-    Shape,
+    StackShape,
     WeightForms,
 )
 from saccade.csrc.library import for_inference, kernel
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from saccade.layers.residual import Residual
     from saccade.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
-Whole = TypeVar("Whole", Encoder, Decoder)
+Whole = TypeVar("Whole", EncoderStack, DecoderStack)
 
 FEW = 16
 """So many hypotheses at most go through all layers in one call; the library's products are faster with more."""
@@ -59,7 +59,7 @@ class RowState(NamedTuple):
 
     past: KVCache
     memory: OfMemory[MemoryCache]
-    whole: Shared[Decoder | None]  # for steps in one call
+    whole: Shared[DecoderStack | None]  # for steps in one call
 
 
 class SteppedRows(NamedTuple):
@@ -74,7 +74,7 @@ class SteppedRows(NamedTuple):
 def encode_rows(model: Transformer, x: Tensor, places: PackedLayout) -> Tensor:
     """Embeddings (B, S, D) to the memory's states."""
     whole = encoder_of(model, settled(model)) if for_inference(x) else None
-    if whole is not None and (whole.by_bytes or len(places.indices) <= FEW_PLACES):
+    if whole is not None and (whole.is_int8 or len(places.indices) <= FEW_PLACES):
         return places.unpack(encode_few(whole, places.pack(x), places.cu_seqlens))
     layers = model.encoder_layers()
     residuals = encoder_residuals(layers)
@@ -87,7 +87,7 @@ def encode_rows(model: Transformer, x: Tensor, places: PackedLayout) -> Tensor:
     return places.unpack(rows.normal)
 
 
-def encode_few(whole: Encoder, x: Tensor, starts: Tensor) -> Tensor:
+def encode_few(whole: EncoderStack, x: Tensor, starts: Tensor) -> Tensor:
     """The same of a few rows (N, D), which are written over; `starts` (B + 1,) are the first rows of the sentences."""
     out = torch.empty_like(x)
     kernel(
@@ -134,7 +134,7 @@ def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, reco
     """One more place from embeddings (N, D), mask (B, S)."""
     state = state._replace(past=state.past.append(x.new_empty(len(model.decoder), len(x), 3 * x.size(1))))
     whole = state.whole.value
-    if whole is not None and (whole.by_bytes or len(x) <= FEW) and not record:
+    if whole is not None and (whole.is_int8 or len(x) <= FEW) and not record:
         return SteppedRows(step_few(whole, x, state, mask), state, [], [])
     layers = model.decoder_layers()
     residuals = decoder_residuals(layers)
@@ -151,16 +151,19 @@ def step_rows(model: Transformer, x: Tensor, state: RowState, mask: Tensor, reco
     return SteppedRows(rows.normal, state, *map(list, zip(*looks, strict=True)))
 
 
-def step_few(whole: Decoder, x: Tensor, state: RowState, mask: Tensor) -> Tensor:
+def step_few(whole: DecoderStack, x: Tensor, state: RowState, mask: Tensor) -> Tensor:
     """The same of a few hypotheses in one call."""
     past, memory = state.past, state.memory.value
-    steps = torch.tensor([[step.data_ptr(), step.stride(0)] for step in past.steps.value]).t().contiguous()  # (2, t)
+    pointers = [step.data_ptr() + 4 * layer * step.stride(0) for step in past.steps.value for layer in range(len(step))]
+    steps = (ctypes.c_void_p * len(pointers))(*pointers)
+    sizes = (ctypes.c_int64 * past.position)(*(step.size(1) for step in past.steps.value))
     x, out = x.clone(), torch.empty_like(x)
     rows, beam = memory.kv.value, len(x) // max(1, len(mask))
-    looks = PackedMemory(rows.data_ptr(), rows.size(1), memory.first.data_ptr(), memory.counts.data_ptr())
-    places = *(tensor.data_ptr() for tensor in (*steps, past.origin)), ctypes.pointer(looks), 0, beam
-    group = DecodingGroup(len(x), past.position, past.position, 3 * x.size(1), *places)
-    kernel("decoder_step", ctypes.byref(whole), ctypes.byref(group), x.data_ptr(), out.data_ptr())
+    kv = (ctypes.c_void_p * len(rows))(*(layer.data_ptr() for layer in rows))
+    packed = PackedMemory(kv, rows.size(1), memory.first.data_ptr(), memory.counts.data_ptr(), len(memory.first))
+    places = steps, past.origin.data_ptr(), ctypes.pointer(packed), 0, beam, sizes
+    view = KVCacheView(len(x), past.position, past.position, 3 * x.size(1), *places)
+    kernel("decoder_step", ctypes.byref(whole), ctypes.byref(view), x.data_ptr(), out.data_ptr())
     return out
 
 
@@ -200,30 +203,30 @@ def settled(model: Transformer) -> Settled | None:
     return found if found is not None and found.holds() else None
 
 
-def encoder_of(model: Transformer, kept: Settled | None) -> Encoder | None:
+def encoder_of(model: Transformer, kept: Settled | None) -> EncoderStack | None:
     """Where the weights of the encoder are, for kernels that do all of it."""
     return make_encoder(model) if kept is None else kept.encoder
 
 
-def decoder_of(model: Transformer, kept: Settled | None) -> Decoder | None:
+def decoder_of(model: Transformer, kept: Settled | None) -> DecoderStack | None:
     """The same of the decoder."""
     return make_decoder(model) if kept is None else kept.decoder
 
 
-def make_encoder(model: Transformer) -> Encoder | None:
+def make_encoder(model: Transformer) -> EncoderStack | None:
     """The same, put together now."""
     layers = model.encoder_layers()
     weights = [(*own_weights(layer), *fed_weights(layer)) for layer in layers]
     matrices = [matrices_of(layer) for layer in layers]
-    return whole_stack(Encoder, layers, weights, matrices, encoder_residuals(layers), model.encoder_norm)
+    return whole_stack(EncoderStack, layers, weights, matrices, encoder_residuals(layers), model.encoder_norm)
 
 
-def make_decoder(model: Transformer) -> Decoder | None:
+def make_decoder(model: Transformer) -> DecoderStack | None:
     """The same, put together now."""
     layers = model.decoder_layers()
     weights = [(*own_weights(layer), *cross_weights(layer), *fed_weights(layer)) for layer in layers]
     matrices = [(*matrices_of(layer), *cross_matrices(layer)) for layer in layers]
-    return whole_stack(Decoder, layers, weights, matrices, decoder_residuals(layers), model.decoder_norm)
+    return whole_stack(DecoderStack, layers, weights, matrices, decoder_residuals(layers), model.decoder_norm)
 
 
 def whole_stack(
@@ -250,16 +253,16 @@ def whole_stack(
     mixed = any((table is not None) != by_bytes for table in chain(*tables))
     if drops or mixed or not alike or not readable(chain(norms, *weights)):
         return None
-    following_norms, each = iter(map(Norm.of, after)), len(residuals) // len(layers)
+    following_norms, each = iter(map(LayerNormWeights.of, after)), len(residuals) // len(layers)
     arrays = [byte_tables(own) for own in tables]
     places = [
-        kind.layer(*(tensor.data_ptr() for tensor in own), other, (Norm * each)(*islice(following_norms, each)))
+        kind.layer(*(tensor.data_ptr() for tensor in own), other, (LayerNormWeights * each)(*islice(following_norms, each)))
         for own, other in zip(weights, map(WeightForms, arrays), strict=True)
     ]
     inner = cast("FeedForward", layers[0].feed_forward).inner
-    shape = Shape(len(layers), heads, width, inner, residuals[0].pre)
-    found = kind(shape, Norm.of(first), (kind.layer * len(layers))(*places))
-    found.by_bytes = by_bytes
+    shape = StackShape(len(layers), heads, width, inner, residuals[0].pre)
+    found = kind(shape, LayerNormWeights.of(first), (kind.layer * len(layers))(*places))
+    found.is_int8 = by_bytes
     found.kept = weights, norms, tables, arrays
     return found
 
