@@ -1,8 +1,9 @@
-"""A Transformer as the kernels see it: the structures of transformer.h."""
+"""The structures of the C kernels as ctypes structures; `library.py` compares every field with the compiled library."""
 
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
 from ctypes import POINTER, c_float, c_int64, c_void_p
 from dataclasses import dataclass
@@ -11,187 +12,195 @@ from torch import Tensor, nn
 
 
 class Int8Weight(ctypes.Structure):
-    """Where a weight is, and where the same is in bytes."""
+    """A weight (outputs, inputs) in float32 and in int8 (`int8_weight.h`)."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("outs", "ins")),
+        *((name, c_int64) for name in ("outputs", "inputs")),
         *((name, c_void_p) for name in ("weight", "bias", "packed", "scales", "biases", "errors", "norms")),
     )
 
 
 class ProjectedColumn(ctypes.Structure):
-    """Rows of queries, keys or values: a column of a wider tensor (N, …), and the bias that is still to be added."""
+    """Queries, keys or values: a column of a wider tensor (N, ...), and the bias that is not added yet."""
 
     _fields_ = (("values", c_void_p), ("bias", c_void_p), ("stride", c_int64))
 
     @classmethod
     def of(cls, values: Tensor, bias: Tensor) -> ProjectedColumn:
-        """`values` (N, D) may be a part of wider rows."""
+        """The column `values` (N, D), which may be a slice of a wider tensor, and its bias (D,)."""
         return cls(values.data_ptr(), bias.data_ptr(), values.stride(0))
 
 
-class Shares(ctypes.Structure):
-    """Where the shares of the gates are; None where there is no such share."""
+class RecurrentGates(ctypes.Structure):
+    """The projections whose sum the gates of a recurrent cell are (`recurrent_gates.h`); None where there is none."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("inputs", "fed", "recurrent", "input_bias", "recurrent_bias")),
-        *((name, c_void_p) for name in ("which", "where", "out")),
+        *((name, c_void_p) for name in ("input_rows", "output_rows", "out")),
         ("out_stride", c_int64),
     )
 
-    @classmethod
-    def of(
-        cls,
-        inputs: Tensor,
-        recurrent: Tensor,
-        *,
-        fed: Tensor | None = None,
-        input_bias: Tensor | None = None,
-        recurrent_bias: Tensor | None = None,
-        out: Tensor | None = None,
-    ) -> Shares:
-        """Rows of the shares have no gaps between them; `out` (B, S, H) may be a column of a wider memory."""
-        tensors = inputs, fed, recurrent, input_bias, recurrent_bias
-        places = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
-        return cls(*places, None, None, *((None, 0) if out is None else (out.data_ptr(), out.stride(1))))
 
+class LayerNormWeights(ctypes.Structure):
+    """The weights of a layer norm."""
 
-class Norm(ctypes.Structure):
-    """Where the weights of a layer normalisation are."""
-
-    _fields_ = (("scale", c_void_p), ("shift", c_void_p), ("epsilon", c_float))
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("epsilon", c_float))
 
     @classmethod
-    def of(cls, norm: nn.LayerNorm) -> Norm:
-        """One that has both weights."""
+    def of(cls, norm: nn.LayerNorm) -> LayerNormWeights:
+        """The weights of a module that has both weight and bias."""
         return cls(norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps)
 
 
-class Shape(ctypes.Structure):
-    """What all layers of a stack have in common; whether their norms come first."""
+class StackShape(ctypes.Structure):
+    """The sizes of all layers of a stack; `pre_norm` is 1 if the norm comes before each sublayer."""
 
-    _fields_ = tuple((name, c_int64) for name in ("layers", "heads", "width", "inner", "pre"))
+    _fields_ = tuple((name, c_int64) for name in ("layers", "heads", "width", "inner", "pre_norm"))
 
 
 class WeightForms(ctypes.Structure):
-    """The weights of a layer in bytes, or turned round, which a search does by itself; or neither."""
+    """Other forms of a layer's matrices: int8, or block-transposed, which only a search makes; None without."""
 
-    _fields_ = (("bytes", POINTER(Int8Weight)), ("turned", c_void_p))
+    _fields_ = (("int8", POINTER(Int8Weight)), ("transposed", c_void_p))
 
 
-class EncoderWeights(ctypes.Structure):
-    """Where the weights of a layer of the encoder are."""
+class EncoderLayerWeights(ctypes.Structure):
+    """The weights of an encoder layer."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
+        *((name, c_void_p) for name in ("qkv", "qkv_bias", "attention_output", "attention_output_bias")),
         *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
-        ("other", WeightForms),
-        ("after", Norm * 2),
+        ("forms", WeightForms),
+        ("norms", LayerNormWeights * 2),
     )
 
 
-class Encoder(ctypes.Structure):
-    """All layers of the encoder."""
+class EncoderStack(ctypes.Structure):
+    """All layers of an encoder."""
 
-    _fields_ = (("shape", Shape), ("first_norm", Norm), ("weights", POINTER(EncoderWeights)))
-    layer = EncoderWeights
-    by_bytes: bool  # whether the products are
-    kept: object  # what must stay where it is; the array of the weights is kept by its pointer
+    _fields_ = (("shape", StackShape), ("first_norm", LayerNormWeights), ("layers", POINTER(EncoderLayerWeights)))
+    layer = EncoderLayerWeights
+    is_int8: bool  # whether all matrices have an int8 form
+    kept: object  # owns the tensors; ctypes keeps the array of layers itself
 
 
-class DecoderWeights(ctypes.Structure):
-    """Where the weights of a layer of the decoder are."""
+class DecoderLayerWeights(ctypes.Structure):
+    """The weights of a decoder layer."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("own", "own_bias", "own_output", "own_output_bias")),
-        *((name, c_void_p) for name in ("cross", "cross_bias", "key_value", "value_bias")),
+        *((name, c_void_p) for name in ("qkv", "qkv_bias", "attention_output", "attention_output_bias")),
+        *((name, c_void_p) for name in ("cross_query", "cross_query_bias", "cross_kv", "cross_value_bias")),
         *((name, c_void_p) for name in ("cross_output", "cross_output_bias")),
         *((name, c_void_p) for name in ("expand", "expand_bias", "contract", "contract_bias")),
-        ("other", WeightForms),
-        ("after", Norm * 3),
+        ("forms", WeightForms),
+        ("norms", LayerNormWeights * 3),
     )
 
 
-class Decoder(ctypes.Structure):
-    """All layers of the decoder."""
+class DecoderStack(ctypes.Structure):
+    """All layers of a decoder."""
 
-    _fields_ = (("shape", Shape), ("first_norm", Norm), ("weights", POINTER(DecoderWeights)))
-    layer = DecoderWeights
-    by_bytes: bool  # as those of the encoder
-    kept: object
+    _fields_ = (("shape", StackShape), ("first_norm", LayerNormWeights), ("layers", POINTER(DecoderLayerWeights)))
+    layer = DecoderLayerWeights
+    is_int8: bool  # whether all matrices have an int8 form
+    kept: object  # owns the tensors
 
 
 class PackedMemory(ctypes.Structure):
-    """Keys and values of a memory (layers, rows, 2D), and the first row and the number of rows of each sentence."""
+    """The projected memory: kv[l] points to keys and values (rows, 2D) of layer l; rows of each of the sentences."""
 
-    _fields_ = (("values", c_void_p), ("rows", c_int64), ("first", c_void_p), ("counts", c_void_p))
+    _fields_ = (
+        ("kv", POINTER(c_void_p)),
+        ("rows", c_int64),
+        *((name, c_void_p) for name in ("first", "counts")),
+        ("sentences", c_int64),
+    )
 
 
-class DecodingGroup(ctypes.Structure):
-    """Where N hypotheses stand: addresses and strides of each step (places,), and who was which row (N, places).
+class KVCacheView(ctypes.Structure):
+    """The KV cache of a decoder step: steps[t * layers + l] points to the projections of step t in layer l.
 
-    They look at the memory of the sentences from `sentence` on, `beam` of them at each.
+    `origin` (hypotheses, capacity) holds the row of a hypothesis at each step; it is checked against `step_hypotheses`
+    (positions,), the number of rows of each step, unless that is None.
     """
 
     _fields_ = (
-        *((name, c_int64) for name in ("rows", "count", "places", "row")),
-        *((name, c_void_p) for name in ("steps", "layer_strides", "origin")),
+        *((name, c_int64) for name in ("hypotheses", "positions", "capacity", "row_width")),
+        ("steps", POINTER(c_void_p)),
+        ("origin", c_void_p),
         ("memory", POINTER(PackedMemory)),
-        *((name, c_int64) for name in ("sentence", "beam")),
+        *((name, c_int64) for name in ("first_sentence", "beam")),
+        ("step_hypotheses", POINTER(c_int64)),
     )
 
 
-class Sources(ctypes.Structure):
-    """Sentences to be encoded: where the tokens of each begin (B + 1,), all tokens and their places (N,)."""
+class SourceBatch(ctypes.Structure):
+    """Packed source sentences for a search that encodes them: cu_seqlens (B + 1,), tokens and position ids (N,)."""
 
     _fields_ = (
-        ("encoder", POINTER(Encoder)),
+        ("encoder", POINTER(EncoderStack)),
         ("scale", c_float),
-        *((name, c_void_p) for name in ("embedding", "positions", "starts", "tokens", "places")),
+        *((name, c_void_p) for name in ("embedding", "positions", "cu_seqlens", "tokens", "position_ids")),
+        *((name, c_int64) for name in ("vocabulary", "max_positions")),
     )
 
 
-class Words(ctypes.Structure):
-    """How tokens become vectors and vectors logits; the output in bytes, for logits or for the largest alone."""
+class TokenTables(ctypes.Structure):
+    """Target embedding and output layer; its int8 forms for all logits, or for the largest logit alone."""
 
     _fields_ = (
         ("vocabulary", c_int64),
         ("scale", c_float),
         *((name, c_void_p) for name in ("embedding", "positions", "output")),
-        ("bytes", POINTER(Int8Weight)),
-        ("screen", POINTER(Int8Weight)),
+        ("int8_output", POINTER(Int8Weight)),
+        ("int8_argmax", POINTER(Int8Weight)),
     )
 
 
-class Rules(ctypes.Structure):
-    """What the outputs must keep to: limits (B,), penalties (longest limit,)."""
+class SearchLimits(ctypes.Structure):
+    """Constraints of a search: limits (B,), length penalties (longest limit,); the last suppressed token is the end."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("min_length", "begin", "end", "nevers")),
-        *((name, c_void_p) for name in ("never", "limits", "penalties")),
+        *((name, c_int64) for name in ("min_length", "begin", "end", "suppressed_count")),
+        *((name, c_void_p) for name in ("suppressed", "limits", "penalties")),
     )
 
 
 class HypothesisBuffers(ctypes.Structure):
-    """Columns for what a search finds, at most so many hypotheses of each sentence."""
+    """Output columns of a search, with room for `capacity` hypotheses of each sentence."""
 
     _fields_ = (
-        ("most", c_int64),
+        ("capacity", c_int64),
         *((name, c_void_p) for name in ("starts", "counts", "tokens", "lengths", "finished")),
-        *((name, c_void_p) for name in ("token_logs", "logs", "scores")),
+        *((name, c_void_p) for name in ("token_log_probabilities", "log_probabilities", "scores")),
     )
 
 
-LAYOUTS = (
-    *(Encoder, EncoderWeights, Decoder, DecoderWeights),
-    *(DecodingGroup, PackedMemory, Sources, Words, Rules, HypothesisBuffers, Int8Weight),
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (
+    *(Int8Weight, ProjectedColumn, RecurrentGates, LayerNormWeights, StackShape, WeightForms),
+    *(EncoderLayerWeights, EncoderStack, DecoderLayerWeights, DecoderStack),
+    *(PackedMemory, KVCacheView, SourceBatch, TokenTables, SearchLimits, HypothesisBuffers),
 )
-"""The structures whose sizes layouts.c tells, in that order."""
+"""All structures that the kernels share with Python."""
+
+
+def c_name(structure: type[ctypes.Structure]) -> str:
+    """The name of a structure in C: `KVCacheView` is `kv_cache_view`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", structure.__name__).lower()
+
+
+def fields_of(structure: type[ctypes.Structure]) -> dict[str, tuple[int, int]]:
+    """Offset and size of each field in order, and of the structure as a whole under the name ""."""
+    fields = {"": (0, ctypes.sizeof(structure))}
+    for name, *_ in structure._fields_:
+        field = getattr(structure, name)
+        fields[name] = field.offset, field.size
+    return fields
 
 
 @dataclass(frozen=True)
 class NativeMemory:
-    """B sentences that are encoded."""
+    """The projected memory of B sentences."""
 
     values: Tensor  # (L, M, 2D) keys and values
     first: Tensor  # (B,)
@@ -202,7 +211,7 @@ class NativeMemory:
 class NativeSource:
     """B sentences of N tokens that the search itself encodes."""
 
-    encoder: Encoder
+    encoder: EncoderStack
     embedding: Tensor  # (V, D)
     scale: float
     positions: Tensor  # (longest, D)
@@ -213,13 +222,13 @@ class NativeSource:
 
 @dataclass(frozen=True)
 class NativeDecoder:
-    """All that a search needs of a model and of its input."""
+    """Decoder, target embedding, output layer and input of a search."""
 
-    decoder: Decoder
+    decoder: DecoderStack
     embedding: Tensor  # (V, D)
     scale: float
-    positions: Callable[[int], Tensor]  # how many to (as many, D)
+    positions: Callable[[int], Tensor]  # number of positions to (as many, D)
     output: Tensor  # (V, D)
-    output_bytes: Int8Weight | None  # the same, where products are by bytes
-    output_screen: Int8Weight | None  # the same, to find the largest logit, if it was kept
+    output_bytes: Int8Weight | None  # the int8 output layer of a quantized model
+    output_screen: Int8Weight | None  # the int8 output layer for the largest logit alone
     given: NativeMemory | NativeSource

@@ -1,36 +1,36 @@
-/* The most probable token of each row without all of its logits.
+/* The largest logit of each row without computing all logits.
  *
- * A table in bytes (bytes.h) gives every logit roughly, in a quarter of the time or less, and a bound on the error:
+ * An int8 weight (int8_gemm.h) gives every logit approximately, in a quarter of the time or less, and a bound of the error:
  *
  *     w · x = s t (q · p) + s q · f + e · x,    |s q · f + e · x| <= |s q| |f| + |e| |x|
  *
- * The most probable token is among those whose logit could be as large as the largest certainly is: a few, whose logits
- * are then made from floats. So the outcome is that of the floats, not of the bytes.
- */
+ * The largest logit is among those that could be as large as the lower bound of the largest: a few, which are then computed in
+ * float32. So float32 logits decide, not int8 logits. */
 
 #include "argmax_int8.h"
+
 #include "int8_gemm.h"
 
-#ifdef HAS_BYTES
+#ifdef HAS_INT8
 
-#define MOST 64        /* tokens of a row that are kept for a second look */
-#define CERTAIN 1.001f /* for the rounding of the bounds themselves */
+#define CAPACITY 64   /* candidates of a row */
+#define SLACK 1.001f  /* for the rounding of the bounds themselves */
 
 #if defined(__AVX512BW__)
-#define REACHES(values, least) (_mm512_cmp_ps_mask((__m512)(values), _mm512_set1_ps(least), _CMP_GE_OQ) != 0)
+#define ANY_AT_LEAST(values, least) (_mm512_cmp_ps_mask((__m512)(values), _mm512_set1_ps(least), _CMP_GE_OQ) != 0)
 #else
-#define REACHES(values, least) \
+#define ANY_AT_LEAST(values, least) \
     (_mm256_movemask_ps(_mm256_cmp_ps((__m256)(values), _mm256_set1_ps(least), _CMP_GE_OQ)) != 0)
 #endif
 
-/* One row of the input. */
+/* The candidates of one row. */
 typedef struct {
-    float least; /* the largest logit is certainly no smaller */
-    float lost;  /* no token for which there was no room has a larger one */
-    int count;   /* of the tokens that are kept */
-    int32_t tokens[MOST];
-    float most[MOST]; /* their logits are certainly no larger */
-} looked_at;
+    float least;   /* lower bound of the largest logit */
+    float dropped; /* upper bound of the logits of candidates that found no room */
+    int count;
+    int32_t tokens[CAPACITY];
+    float most[CAPACITY]; /* upper bounds of their logits */
+} candidates;
 
 INLINE int is_among(int64_t token, int64_t count, const int64_t *tokens)
 {
@@ -39,8 +39,8 @@ INLINE int is_among(int64_t token, int64_t count, const int64_t *tokens)
     return found;
 }
 
-/* Leave out the tokens of a row that are too small by now. */
-static void make_room(looked_at *row)
+/* Remove candidates whose upper bound is too small by now. */
+static void prune(candidates *row)
 {
     int count = row->count;
     row->count = 0;
@@ -51,153 +51,159 @@ static void make_room(looked_at *row)
         }
 }
 
-/* Keep a token whose logit is no larger than `most`, if there is room. */
-static void keep_one(looked_at *row, int32_t token, float most)
+/* Add a candidate whose logit is at most `most`, if there is room. */
+static void add_candidate(candidates *row, int32_t token, float most)
 {
-    if (row->count == MOST) make_room(row);
-    if (row->count < MOST) {
+    if (row->count == CAPACITY) prune(row);
+    if (row->count < CAPACITY) {
         row->tokens[row->count] = token;
         row->most[row->count++] = most;
-    } else if (most > row->lost)
-        row->lost = most;
+    } else if (most > row->dropped)
+        row->dropped = most;
 }
 
-/* What rows are compared with. */
+/* The vocabulary that is screened. */
 typedef struct {
-    const byte_table *table;
-    int exactly;
-    int64_t nevers;
-    const int64_t *never;
+    const int8_weight *weight;
+    int exact;
+    int64_t suppressed_count;
+    const int64_t *suppressed;
 } screen;
 
-/* Keep the tokens of a panel whose logits may be as large as the largest so far must be. */
-static void keep_of(const screen *s, int64_t panel, lanes roughly, float bound, looked_at *row)
+/* Add the tokens of a panel whose logits may reach the lower bound. */
+static void add_panel(const screen *s, int64_t panel, vec approximate, float bound, candidates *row)
 {
     for (int lane = 0; lane < LANES; lane++) {
         int64_t token = panel * LANES + lane;
-        if (token >= s->table->outs || is_among(token, s->nevers, s->never)) continue;
-        if (!(roughly[lane] + bound >= row->least)) continue;
-        if (roughly[lane] - bound > row->least) row->least = roughly[lane] - bound;
-        keep_one(row, (int32_t)token, roughly[lane] + bound);
+        if (token >= s->weight->outputs || is_among(token, s->suppressed_count, s->suppressed)) continue;
+        if (!(approximate[lane] + bound >= row->least)) continue;
+        if (approximate[lane] - bound > row->least) row->least = approximate[lane] - bound;
+        add_candidate(row, (int32_t)token, approximate[lane] + bound);
     }
 }
 
-INLINE void look_at(const screen *s, int64_t panel, const byte_row *x, lanes sums, looked_at *row)
+INLINE void screen_panel(const screen *s, int64_t panel, const int8_row *x, vec sums, candidates *row)
 {
-    const byte_table *t = s->table;
-    float bound = CERTAIN * (t->errors[panel] * (x->norm + x->error) + t->norms[panel] * x->error);
-    if (!(t->errors[panel] + x->error < INFINITY)) row->lost = INFINITY;
-    if (!s->exactly) bound = 0.0f;
-    lanes roughly = sums * (load(t->scales + panel * LANES) * x->scale) + load(t->biases + panel * LANES);
-    if (REACHES(roughly, row->least - bound)) keep_of(s, panel, roughly, bound, row);
+    const int8_weight *w = s->weight;
+    float bound = SLACK * (w->errors[panel] * (x->norm + x->error) + w->norms[panel] * x->error);
+    if (!(w->errors[panel] + x->error < INFINITY)) row->dropped = INFINITY;
+    if (!s->exact) bound = 0.0f;
+    vec approximate = sums * (load(w->scales + panel * LANES) * x->scale) + load(w->biases + panel * LANES);
+    if (ANY_AT_LEAST(approximate, row->least - bound)) add_panel(s, panel, approximate, bound, row);
 }
 
-/* Look at the panels `first` to `last` for all rows. */
-static void look_through(const screen *s, const byte_rows *own, int64_t first, int64_t last, looked_at *looked)
+/* Screen the panels `first` to `last` for all rows. */
+static void screen_panels(const screen *s, const int8_rows *rows, int64_t first, int64_t last, candidates *found)
 {
-    for (int64_t r = 0; r < own->count; r++) {
-        looked[r].least = r < own->real ? -INFINITY : INFINITY;
-        looked[r].lost = -INFINITY;
+    for (int64_t r = 0; r < rows->count; r++) {
+        found[r].least = r < rows->real ? -INFINITY : INFINITY;
+        found[r].dropped = -INFINITY;
     }
     for (int64_t panel = first; panel < last; panel += PANELS)
-        for (int64_t r = 0; r < own->count; r += SOME_ROWS) {
-            lanes found[SOME_ROWS][PANELS];
-            find_sums(s->table, own, r, panel, found);
-            for (int i = 0; i < SOME_ROWS; i++)
-                for (int p = 0; p < PANELS; p++)
-                    look_at(s, panel + p, own->rows + r + i, found[i][p], looked + r + i);
+        for (int64_t r = 0; r < rows->count; r += TILE_ROWS) {
+            vec sums[TILE_ROWS][PANELS];
+            tile_sums(s->weight, rows, r, panel, sums);
+            for (int i = 0; i < TILE_ROWS; i++)
+                for (int p = 0; p < PANELS; p++) screen_panel(s, panel + p, rows->rows + r + i, sums[i][p], found + r + i);
         }
 }
 
-/* Add what was kept of later panels. */
-static void join(looked_at *row, const looked_at *later)
+/* Add the candidates of later panels. */
+static void merge(candidates *row, const candidates *later)
 {
     if (later->least > row->least) row->least = later->least;
-    if (later->lost > row->lost) row->lost = later->lost;
-    for (int i = 0; i < later->count; i++) keep_one(row, later->tokens[i], later->most[i]);
+    if (later->dropped > row->dropped) row->dropped = later->dropped;
+    for (int i = 0; i < later->count; i++) add_candidate(row, later->tokens[i], later->most[i]);
 }
 
-static float logit_of(const byte_table *s, int64_t token, const float *x)
+static float logit_of(const int8_weight *s, int64_t token, const float *x)
 {
-    const float *w = s->weight + token * s->ins;
-    lanes sums[2] = {{0}, {0}};
+    const float *w = s->weight + token * s->inputs;
+    vec sums[2] = {{0}, {0}};
     int64_t at = 0;
-    for (; at + 2 * LANES <= s->ins; at += 2 * LANES)
+    for (; at + 2 * LANES <= s->inputs; at += 2 * LANES)
         for (int i = 0; i < 2; i++) sums[i] += load(w + at + i * LANES) * load(x + at + i * LANES);
-    for (; at < s->ins; at += LANES) {
-        int some = within(at, s->ins);
-        sums[0] += load_within(w + at, some) * load_within(x + at, some);
+    for (; at < s->inputs; at += LANES) {
+        int n = lanes_left(at, s->inputs);
+        sums[0] += load_n(w + at, n) * load_n(x + at, n);
     }
-    return sum_of(sums[0] + sums[1]) + (s->bias ? s->bias[token] : 0.0f);
+    return reduce_sum(sums[0] + sums[1]) + (s->bias ? s->bias[token] : 0.0f);
 }
 
-/* The best of the tokens that were kept, or of all if one that was not could be it; -inf and 0 if a logit is no number. */
-static void decide(const screen *s, const float *x, const looked_at *row, float *value, int64_t *place)
+/* The best candidate, or the best of all tokens if a dropped one could be it; -inf and 0 if a logit is NaN. */
+static void decide(const screen *s, const float *x, const candidates *row, float *value, int64_t *best)
 {
-    int kept = row->count > 0 && row->lost < row->least;
-    int64_t count = kept ? row->count : s->table->outs;
+    int complete = row->count > 0 && row->dropped < row->least;
+    int64_t count = complete ? row->count : s->weight->outputs;
     *value = -INFINITY;
-    *place = 0;
+    *best = 0;
     for (int64_t i = 0; i < count; i++) {
-        int64_t token = kept ? row->tokens[i] : i;
-        if (kept ? row->most[i] < row->least : is_among(token, s->nevers, s->never)) continue;
-        float logit = logit_of(s->table, token, x);
+        int64_t token = complete ? row->tokens[i] : i;
+        if (complete ? row->most[i] < row->least : is_among(token, s->suppressed_count, s->suppressed)) continue;
+        float logit = logit_of(s->weight, token, x);
         if (logit != logit) {
             *value = -INFINITY;
-            *place = 0;
+            *best = 0;
             return;
         }
         if (logit > *value) {
             *value = logit;
-            *place = token;
+            *best = token;
         }
     }
 }
 
-/* Threads share the panels, so that each reads its own part of the table, and then the rows. */
-void screen_best(int threads, int64_t rows, const float *x, const byte_table *table, int exactly, int64_t nevers,
-                 const int64_t *never, float *values, int64_t *places)
+/* Threads share the panels, so that each reads its own part of the weight, and then the rows. */
+int argmax_int8(int threads, int64_t rows, const float *x, const int8_weight *w, int exact, int64_t suppressed_count,
+                const int64_t *suppressed, float *values, int64_t *tokens)
 {
-    screen s = {table, exactly, nevers, never};
-    int64_t panels = panels_of(table->outs), ins = table->ins;
-    byte_rows own = room_for_rows(rows, depth_of(ins));
-    looked_at *looked = calloc((size_t)(threads * own.count) + 1, sizeof(*looked));
-    if (!looked) abort();
-    fill_rows(&own, table, 0, rows, x, 1);
+    screen s = {w, exact, suppressed_count, suppressed};
+    int64_t panels = panels_of(w->outputs), inputs = w->inputs;
+    int8_rows r;
+    int status = allocate_int8_rows(rows, depth_of(inputs), &r);
+    if (status != SUCCESS) return status;
+    candidates *found = zeroed(threads * r.count, sizeof(*found));
+    if (!found) {
+        free_int8_rows(&r);
+        return OUT_OF_MEMORY;
+    }
+    quantize_rows(&r, w, 0, rows, x, 1);
     if (threads == 1) {
-        look_through(&s, &own, 0, panels, looked);
-        for (int64_t r = 0; r < rows; r++) decide(&s, x + r * ins, looked + r, values + r, places + r);
+        screen_panels(&s, &r, 0, panels, found);
+        for (int64_t row = 0; row < rows; row++) decide(&s, x + row * inputs, found + row, values + row, tokens + row);
     } else
 #pragma omp parallel num_threads(threads)
     {
         int64_t first, last;
-        own_groups(panels, PANELS, &first, &last);
-        look_through(&s, &own, first, last, looked + thread_number() * own.count);
+        thread_range_of_groups(panels, PANELS, &first, &last);
+        screen_panels(&s, &r, first, last, found + thread_number() * r.count);
 #pragma omp barrier
-        own_part(rows, &first, &last);
-        for (int64_t r = first; r < last; r++) {
-            for (int part = 1; part < thread_count(); part++) join(looked + r, looked + part * own.count + r);
-            decide(&s, x + r * ins, looked + r, values + r, places + r);
+        thread_range(rows, &first, &last);
+        for (int64_t row = first; row < last; row++) {
+            for (int part = 1; part < thread_count(); part++) merge(found + row, found + part * r.count + row);
+            decide(&s, x + row * inputs, found + row, values + row, tokens + row);
         }
     }
-    free(looked);
-    end_rows(&own);
+    free(found);
+    free_int8_rows(&r);
+    return SUCCESS;
 }
 
-#else /* no products of bytes */
+#else /* this level has no int8 products */
 
-void screen_best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly, int64_t nevers,
-                 const int64_t *never, float *values, int64_t *places)
+int argmax_int8(int threads, int64_t rows, const float *x, const int8_weight *w, int exact, int64_t suppressed_count,
+                const int64_t *suppressed, float *values, int64_t *tokens)
 {
-    (void)threads, (void)rows, (void)x, (void)s, (void)exactly;
-    (void)nevers, (void)never, (void)values, (void)places;
+    (void)threads, (void)rows, (void)x, (void)w, (void)exact;
+    (void)suppressed_count, (void)suppressed, (void)values, (void)tokens;
+    return UNSUPPORTED;
 }
 
 #endif
 
-EXPORT void saccade_argmax_int8(int threads, int64_t rows, const float *x, const byte_table *s, int exactly,
-                                int64_t nevers, const int64_t *never, float *values, int64_t *places)
+EXPORT int saccade_argmax_int8(int threads, int64_t rows, const float *x, const int8_weight *w, int exact,
+                               int64_t suppressed_count, const int64_t *suppressed, float *values, int64_t *tokens)
 {
-    int team = rows * s->ins * s->outs < PRODUCT_ALONE_BELOW ? 1 : threads;
-    screen_best(team, rows, x, s, exactly, nevers, never, values, places);
+    int team = rows * w->inputs * w->outputs < GEMM_PARALLEL_THRESHOLD ? 1 : threads;
+    return argmax_int8(team, rows, x, w, exact, suppressed_count, suppressed, values, tokens);
 }

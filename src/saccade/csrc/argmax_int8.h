@@ -1,13 +1,13 @@
-/* The most probable token of each row without all of its logits. */
+/* The largest logit of each row without computing all logits. */
 
-#ifndef SACCADE_SCREENING_H
-#define SACCADE_SCREENING_H
+#ifndef SACCADE_ARGMAX_INT8_H
+#define SACCADE_ARGMAX_INT8_H
 
 #include "int8_weight.h"
 
-/* Of each row (rows, width) the token with the largest logit, those at `never` left out, and that logit; of equal ones
- * the first. If not `exactly`, the token is the one with the largest logit by bytes. */
-void screen_best(int threads, int64_t rows, const float *x, const byte_table *s, int exactly, int64_t nevers,
-                 const int64_t *never, float *values, int64_t *places);
+/* The largest logit of each row of x (rows, inputs) and its token, the suppressed tokens left out; the first of equal ones. If
+ * not `exact`, the int8 logits decide. Returns a status. */
+int argmax_int8(int threads, int64_t rows, const float *x, const int8_weight *w, int exact, int64_t suppressed_count,
+                const int64_t *suppressed, float *values, int64_t *tokens);
 
 #endif

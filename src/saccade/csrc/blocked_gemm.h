@@ -1,74 +1,76 @@
-/* Products of many rows by weights that are turned round, a block of outputs at a time, so that the lanes are outputs. Every
- * entry is added up in the order of the inputs, whatever rows are beside it. */
+/* Matrix products of many rows with a block-transposed weight: lanes are outputs. Every entry is summed in the order of the inputs,
+ * whatever other rows there are. */
 
-#ifndef SACCADE_MANY_ROWS_H
-#define SACCADE_MANY_ROWS_H
+#ifndef SACCADE_BLOCKED_GEMM_H
+#define SACCADE_BLOCKED_GEMM_H
 
+#include "allocation.h"
 #include "simd.h"
 
-#define TALL 6 /* rows at once: with BROAD, as many sums as there are registers for */
+#define TILE_ROWS 6 /* rows at once: with TILE_VECTORS, as many sums as there are registers */
 #if LANES == 16
-#define BROAD 4
+#define TILE_VECTORS 4
 #else
-#define BROAD 2
+#define TILE_VECTORS 2
 #endif
-#define BLOCK (BROAD * LANES)
+#define BLOCK (TILE_VECTORS * LANES)
 
-INLINE int64_t blocks_of(int64_t outs) { return (outs + BLOCK - 1) / BLOCK; }
+INLINE int64_t blocks_of(int64_t outputs) { return (outputs + BLOCK - 1) / BLOCK; }
 
-/* weight (outs, ins) to (blocks, ins, BLOCK); what is beyond the last output is 0. */
-static inline float *turned_round(int threads, int64_t ins, int64_t outs, const float *weight)
+/* weight (outputs, inputs) to (blocks, inputs, BLOCK), 0 beyond the last output; NULL if the allocation failed. */
+static inline float *block_transposed(int threads, int64_t inputs, int64_t outputs, const float *weight)
 {
-    float *turned = zeros((size_t)(blocks_of(outs) * ins * BLOCK));
-#pragma omp parallel for num_threads(threads) if (outs * ins >= 64 * ALONE_BELOW) schedule(static)
-    for (int64_t first = 0; first < outs; first += BLOCK) {
-        int64_t some = outs - first < BLOCK ? outs - first : BLOCK;
-        const float *from = weight + first * ins;
-        float *to = turned + first * ins;
-        if (some == BLOCK && ins % LANES == 0)
-            turn(BLOCK, ins, from, to, BLOCK);
+    float *transposed = zeroed_floats(blocks_of(outputs) * inputs * BLOCK);
+    if (!transposed) return NULL;
+#pragma omp parallel for num_threads(threads) if (outputs * inputs >= 64 * PARALLEL_THRESHOLD) schedule(static)
+    for (int64_t first = 0; first < outputs; first += BLOCK) {
+        int64_t n = outputs - first < BLOCK ? outputs - first : BLOCK;
+        const float *from = weight + first * inputs;
+        float *to = transposed + first * inputs;
+        if (n == BLOCK && inputs % LANES == 0)
+            transpose(BLOCK, inputs, from, to, BLOCK);
         else
-            for (int64_t out = 0; out < some; out++)
-                for (int64_t at = 0; at < ins; at++) to[at * BLOCK + out] = from[out * ins + at];
+            for (int64_t out = 0; out < n; out++)
+                for (int64_t at = 0; at < inputs; at++) to[at * BLOCK + out] = from[out * inputs + at];
     }
-    return turned;
+    return transposed;
 }
 
-/* A block of outputs of so many rows, a number that the compiler knows. */
-INLINE void block_of(const int rows, int64_t ins, int64_t some, const float *x, const float *turned, float *out,
-                     int64_t stride)
+/* The first n outputs of a block for some rows; the compiler knows the number of rows. */
+INLINE void block_product(const int rows, int64_t inputs, int64_t n, const float *x, const float *transposed, float *out,
+                          int64_t stride)
 {
-    lanes sums[TALL][BROAD];
+    vec sums[TILE_ROWS][TILE_VECTORS];
     for (int r = 0; r < rows; r++)
-        for (int b = 0; b < BROAD; b++) sums[r][b] = all(0.0f);
-    for (int64_t at = 0; at < ins; at++) {
-        lanes own[BROAD];
-        for (int b = 0; b < BROAD; b++) own[b] = load(turned + at * BLOCK + b * LANES);
+        for (int b = 0; b < TILE_VECTORS; b++) sums[r][b] = broadcast(0.0f);
+    for (int64_t at = 0; at < inputs; at++) {
+        vec weights[TILE_VECTORS];
+        for (int b = 0; b < TILE_VECTORS; b++) weights[b] = load(transposed + at * BLOCK + b * LANES);
         for (int r = 0; r < rows; r++)
-            for (int b = 0; b < BROAD; b++) sums[r][b] += x[r * ins + at] * own[b];
+            for (int b = 0; b < TILE_VECTORS; b++) sums[r][b] += x[r * inputs + at] * weights[b];
     }
     for (int r = 0; r < rows; r++)
-        for (int b = 0; b < BROAD; b++)
-            if (b * LANES < some) store_within(out + r * stride + b * LANES, sums[r][b], within(b * LANES, some));
+        for (int b = 0; b < TILE_VECTORS; b++)
+            if (b * LANES < n) store_n(out + r * stride + b * LANES, sums[r][b], lanes_left(b * LANES, n));
 }
 
-/* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T, by the weight turned round. The rows of `out` are `stride`
- * apart. */
-static inline void product_by_turned(int64_t rows, int64_t ins, int64_t outs, const float *x, const float *turned,
-                                     float *out, int64_t stride)
+/* out (rows, outputs) = x (rows, inputs) · weight (outputs, inputs)^T with the block-transposed weight. `stride` is the distance
+ * of the rows of `out`. */
+static inline void blocked_gemm(int64_t rows, int64_t inputs, int64_t outputs, const float *x, const float *transposed,
+                                float *out, int64_t stride)
 {
-    for (int64_t first = 0; first < outs; first += BLOCK, turned += ins * BLOCK) {
-        int64_t some = outs - first < BLOCK ? outs - first : BLOCK, row = 0;
-        for (; row + TALL <= rows; row += TALL)
-            block_of(TALL, ins, some, x + row * ins, turned, out + row * stride + first, stride);
-        const float *from = x + row * ins;
+    for (int64_t first = 0; first < outputs; first += BLOCK, transposed += inputs * BLOCK) {
+        int64_t n = outputs - first < BLOCK ? outputs - first : BLOCK, row = 0;
+        for (; row + TILE_ROWS <= rows; row += TILE_ROWS)
+            block_product(TILE_ROWS, inputs, n, x + row * inputs, transposed, out + row * stride + first, stride);
+        const float *from = x + row * inputs;
         float *to = out + row * stride + first;
         switch (rows - row) {
-        case 1: block_of(1, ins, some, from, turned, to, stride); break;
-        case 2: block_of(2, ins, some, from, turned, to, stride); break;
-        case 3: block_of(3, ins, some, from, turned, to, stride); break;
-        case 4: block_of(4, ins, some, from, turned, to, stride); break;
-        case 5: block_of(5, ins, some, from, turned, to, stride); break;
+        case 1: block_product(1, inputs, n, from, transposed, to, stride); break;
+        case 2: block_product(2, inputs, n, from, transposed, to, stride); break;
+        case 3: block_product(3, inputs, n, from, transposed, to, stride); break;
+        case 4: block_product(4, inputs, n, from, transposed, to, stride); break;
+        case 5: block_product(5, inputs, n, from, transposed, to, stride); break;
         }
     }
 }

@@ -1,47 +1,46 @@
 /* Random bits of dropout. */
 
-#ifndef SACCADE_CHANCE_H
-#define SACCADE_CHANCE_H
+#ifndef SACCADE_DROPOUT_RNG_H
+#define SACCADE_DROPOUT_RNG_H
 
 #include "simd.h"
 
-/* Dropout: 16 random bits an entry, a hash of the seed and of the entry's place, so that the way back draws them again
- * instead of reading a mask. A word has the bits of two entries, a block as many words as there are lanes: another level
- * of instructions draws other bits. */
-#define BLOCK (2 * LANES)
+/* 16 random bits per entry, a hash of the seed and of the entry's index: the backward pass draws them again instead of reading
+ * a mask. One word has the bits of two entries; a block has LANES words, so other instruction-set levels draw other bits. */
+#define DROPOUT_BLOCK (2 * LANES)
 
 typedef struct {
     uint32_t seed, salt;
-    int32_t dropped; /* of 65536 */
+    int32_t threshold; /* probability of 0, times 65536 */
     float scale;
-} chance;
+} dropout_rng;
 
-INLINE chance chance_of(uint64_t seed, int32_t dropped)
+INLINE dropout_rng dropout_rng_of(uint64_t seed, int32_t threshold)
 {
-    chance c = {(uint32_t)seed, (uint32_t)(seed >> 32), dropped, 65536.0f / (65536 - dropped)};
-    return c;
+    dropout_rng rng = {(uint32_t)seed, (uint32_t)(seed >> 32), threshold, 65536.0f / (65536 - threshold)};
+    return rng;
 }
 
-INLINE word_lanes random_words(const chance *c, uint32_t block)
+INLINE uvec random_words(const dropout_rng *rng, uint32_t block)
 {
-    const word_lanes lane = COUNTING;
-    word_lanes x = (lane + block * LANES) * 0x9e3779b9u + c->seed;
+    const uvec lane = LANE_INDICES;
+    uvec x = (lane + block * LANES) * 0x9e3779b9u + rng->seed;
     x ^= x >> 16;
     x *= 0x7feb352du;
-    x ^= (x >> 15) ^ c->salt;
+    x ^= (x >> 15) ^ rng->salt;
     x *= 0x846ca68bu;
     x ^= x >> 16;
     return x;
 }
 
-/* Factors of the entries of a block: 0 or the scale. */
-INLINE void factors(const chance *c, uint32_t block, lanes *low, lanes *high)
+/* The factors of the entries of a block, 0 or the scale. */
+INLINE void dropout_factors(const dropout_rng *rng, uint32_t block, vec *low, vec *high)
 {
-    word_lanes words = random_words(c, block);
-    int_lanes first = (int_lanes)(words & 0xffffu) >= c->dropped;
-    int_lanes second = (int_lanes)(words >> 16) >= c->dropped;
-    *low = (lanes)((int_lanes)all(c->scale) & first);
-    *high = (lanes)((int_lanes)all(c->scale) & second);
+    uvec words = random_words(rng, block);
+    ivec first = (ivec)(words & 0xffffu) >= rng->threshold;
+    ivec second = (ivec)(words >> 16) >= rng->threshold;
+    *low = (vec)((ivec)broadcast(rng->scale) & first);
+    *high = (vec)((ivec)broadcast(rng->scale) & second);
 }
 
 #endif

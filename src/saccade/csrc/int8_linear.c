@@ -1,127 +1,137 @@
-/* Weights to bytes, and products with them. */
+/* Quantization of weights to int8, and linear layers with them. */
 
 #include "int8_gemm.h"
 
-#ifdef HAS_BYTES
+#ifdef HAS_INT8
 
-static void pack(int threads, const byte_table *s)
+static int pack(int threads, const int8_weight *w)
 {
-    int64_t depth = depth_of(s->ins), panels = panels_of(s->outs);
+    int64_t depth = depth_of(w->inputs), panels = panels_of(w->outputs);
+    int status = SUCCESS;
 #pragma omp parallel num_threads(threads)
     {
-        int8_t *row = calloc((size_t)(depth * DEPTH), 1);
-        if (!row) abort();
+        int8_t *row = zeroed(depth * DEPTH, 1);
+        if (!row) record(&status, OUT_OF_MEMORY);
 #pragma omp for schedule(static)
         for (int64_t panel = 0; panel < panels; panel++) {
-            uint8_t *to = s->packed + panel * depth * LANES * DEPTH;
+            if (!row) continue;
+            uint8_t *to = w->packed + panel * depth * LANES * DEPTH;
             float norm = 0.0f, error = 0.0f;
             for (int64_t lane = 0; lane < LANES; lane++) {
                 int64_t out = panel * LANES + lane;
-                s->scales[out] = 0.0f;
-                s->biases[out] = -INFINITY;
-                if (out < s->outs) {
-                    byte_row own = to_bytes(s->ins, s->weight + out * s->ins, 127.0f, 1, row);
-                    s->scales[out] = own.scale;
-                    s->biases[out] = s->bias ? s->bias[out] : 0.0f;
+                w->scales[out] = 0.0f;
+                w->biases[out] = -INFINITY;
+                if (out < w->outputs) {
+                    int8_row own = quantize_row(w->inputs, w->weight + out * w->inputs, 127.0f, 1, row);
+                    w->scales[out] = own.scale;
+                    w->biases[out] = w->bias ? w->bias[out] : 0.0f;
                     norm = own.norm <= norm ? norm : own.norm;
                     error = own.error <= error ? error : own.error;
-                    if (!(error < INFINITY)) error = INFINITY; /* no bound: look at all tokens */
+                    if (!(error < INFINITY)) error = INFINITY; /* no bound: argmax_int8 computes all logits */
                 }
                 for (int64_t at = 0; at < depth; at++) {
                     uint32_t four;
                     memcpy(&four, row + at * DEPTH, DEPTH);
-                    four ^= 0x80808080u; /* MIDDLE more, each of them */
+                    four ^= 0x80808080u; /* adds ZERO_POINT to each of the four */
                     memcpy(to + (at * LANES + lane) * DEPTH, &four, DEPTH);
                 }
             }
-            s->norms[panel] = norm;
-            s->errors[panel] = error;
+            w->norms[panel] = norm;
+            w->errors[panel] = error;
         }
         free(row);
     }
+    return status;
 }
 
 /* The outputs of the panels `first` to `last` for the rows `begin` to `end`. */
-static void multiply_some(const byte_rows *own, const byte_table *s, int64_t begin, int64_t end, int64_t first,
-                          int64_t last, float *out)
+static void multiply(const int8_rows *rows, const int8_weight *w, int64_t begin, int64_t end, int64_t first, int64_t last,
+                     float *out)
 {
     for (int64_t panel = first; panel < last; panel += PANELS)
-        for (int64_t r = begin; r < end; r += SOME_ROWS) {
-            lanes found[SOME_ROWS][PANELS];
-            find_sums(s, own, r, panel, found);
+        for (int64_t r = begin; r < end; r += TILE_ROWS) {
+            vec sums[TILE_ROWS][PANELS];
+            tile_sums(w, rows, r, panel, sums);
             int64_t at = panel * LANES;
-            int some = r + SOME_ROWS <= own->real ? SOME_ROWS : (int)(own->real - r);
-            int whole = at + PANELS * LANES <= s->outs;
-            for (int i = 0; i < some; i++) {
-                float *to = out + (r + i) * s->outs + at, scale = own->rows[r + i].scale;
-                lanes values[PANELS];
-                for (int p = 0; p < PANELS; p++) values[p] = found[i][p] * (load(s->scales + at + p * LANES) * scale);
-                for (int p = 0; whole && p < PANELS; p++) store(to + p * LANES, values[p]);
-                for (int p = 0; !whole && at + p * LANES < s->outs; p++)
-                    store_within(to + p * LANES, values[p], within(at + p * LANES, s->outs));
+            int n = r + TILE_ROWS <= rows->real ? TILE_ROWS : (int)(rows->real - r);
+            int full = at + PANELS * LANES <= w->outputs;
+            for (int i = 0; i < n; i++) {
+                float *to = out + (r + i) * w->outputs + at, scale = rows->rows[r + i].scale;
+                vec values[PANELS];
+                for (int p = 0; p < PANELS; p++) values[p] = sums[i][p] * (load(w->scales + at + p * LANES) * scale);
+                for (int p = 0; full && p < PANELS; p++) store(to + p * LANES, values[p]);
+                for (int p = 0; !full && at + p * LANES < w->outputs; p++)
+                    store_n(to + p * LANES, values[p], lanes_left(at + p * LANES, w->outputs));
             }
         }
 }
 
-/* Threads share the rows or the panels, whichever have more groups to share. */
-void multiply_bytes(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
+/* Threads share the rows or the panels, whichever have more groups. */
+int int8_linear(int threads, int64_t rows, const float *x, const int8_weight *w, float *out)
 {
-    int64_t panels = panels_of(s->outs);
-    byte_rows own = room_for_rows(rows, depth_of(s->ins));
-    if (threads > 1 && own.count / SOME_ROWS > panels / PANELS) {
+    int64_t panels = panels_of(w->outputs);
+    int8_rows r;
+    int status = allocate_int8_rows(rows, depth_of(w->inputs), &r);
+    if (status != SUCCESS) return status;
+    if (threads > 1 && r.count / TILE_ROWS > panels / PANELS) {
 #pragma omp parallel num_threads(threads)
         {
             int64_t first, last;
-            own_groups(own.count, SOME_ROWS, &first, &last);
-            fill_rows(&own, s, first, last < rows ? last : rows, x, 0);
-            multiply_some(&own, s, first, last, 0, panels, out);
+            thread_range_of_groups(r.count, TILE_ROWS, &first, &last);
+            quantize_rows(&r, w, first, last < rows ? last : rows, x, 0);
+            multiply(&r, w, first, last, 0, panels, out);
         }
     } else {
-        fill_rows(&own, s, 0, rows, x, 0);
+        quantize_rows(&r, w, 0, rows, x, 0);
         if (threads == 1)
-            multiply_some(&own, s, 0, rows, 0, panels, out);
+            multiply(&r, w, 0, rows, 0, panels, out);
         else
 #pragma omp parallel num_threads(threads)
         {
             int64_t first, last;
-            own_groups(panels, PANELS, &first, &last);
-            multiply_some(&own, s, 0, rows, first, last, out);
+            thread_range_of_groups(panels, PANELS, &first, &last);
+            multiply(&r, w, 0, rows, first, last, out);
         }
     }
-    end_rows(&own);
+    free_int8_rows(&r);
+    return SUCCESS;
 }
 
-static void sizes(int64_t *outs, int64_t *panels, int64_t *depth)
+static void panel_sizes(int64_t *outputs, int64_t *panels, int64_t *depth)
 {
-    *outs = LANES;
+    *outputs = LANES;
     *panels = PANELS;
     *depth = DEPTH;
 }
 
-#else /* no products of bytes */
+#else /* this level has no int8 products */
 
-static void pack(int threads, const byte_table *s) { (void)threads, (void)s; }
-void multiply_bytes(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
+static int pack(int threads, const int8_weight *w)
 {
-    (void)threads, (void)rows, (void)x, (void)s, (void)out;
+    (void)threads, (void)w;
+    return UNSUPPORTED;
 }
-static void sizes(int64_t *outs, int64_t *panels, int64_t *depth) { *outs = *panels = *depth = 0; }
+int int8_linear(int threads, int64_t rows, const float *x, const int8_weight *w, float *out)
+{
+    (void)threads, (void)rows, (void)x, (void)w, (void)out;
+    return UNSUPPORTED;
+}
+static void panel_sizes(int64_t *outputs, int64_t *panels, int64_t *depth) { *outputs = *panels = *depth = 0; }
 
 #endif
 
-/* How many outputs a panel has, of how many the number of panels is a multiple, and of how many the width; 0: there are no
- * products of bytes here. */
-EXPORT void saccade_int8_panel_sizes(int threads, int64_t *outs, int64_t *panels, int64_t *depth)
+/* The outputs of a panel, and the multiples to which panels and inputs are padded; zeros where there are no int8 products. */
+EXPORT int saccade_int8_panel_sizes(int threads, int64_t *outputs, int64_t *panels, int64_t *depth)
 {
     (void)threads;
-    sizes(outs, panels, depth);
+    panel_sizes(outputs, panels, depth);
+    return SUCCESS;
 }
 
-/* Fill in all but the weight and its bias. */
-EXPORT void saccade_int8_pack(int threads, const byte_table *s) { pack(threads, s); }
+/* Quantize: fill in all arrays but the weight and its bias. */
+EXPORT int saccade_int8_pack(int threads, const int8_weight *w) { return pack(threads, w); }
 
-/* Without the bias. */
-EXPORT void saccade_int8_linear(int threads, int64_t rows, const float *x, const byte_table *s, float *out)
+EXPORT int saccade_int8_linear(int threads, int64_t rows, const float *x, const int8_weight *w, float *out)
 {
-    multiply_bytes(rows * s->ins * s->outs < PRODUCT_ALONE_BELOW ? 1 : threads, rows, x, s, out);
+    return int8_linear(rows * w->inputs * w->outputs < GEMM_PARALLEL_THRESHOLD ? 1 : threads, rows, x, w, out);
 }

@@ -1,60 +1,72 @@
-/* Attention of one place of each hypothesis to keys wherever they are: decoding. */
+/* Attention of one position per hypothesis to its KV cache and to the memory. */
 
+#include "allocation.h"
 #include "single_query_attention.h"
+#include "status.h"
 
-/* To the past: at step t hypothesis n stood in row origin[n][t] of steps[t], whose rows are queries, keys and values of
- * all heads side by side; `steps` are the addresses of the first rows. Weights (rows, heads, count). */
-EXPORT void saccade_kv_cache_attention(int threads, int64_t rows, int64_t heads, int64_t head, int64_t count,
-                                const int64_t *steps, const int64_t *origin, const float *query, const float *bias,
-                                float *out, float *weights)
+/* To the KV cache: at step t hypothesis n was row origin[n][t] of steps[t], whose rows are queries, keys and values of all
+ * heads, concatenated. Weights (hypotheses, heads, positions) may be NULL. */
+EXPORT int saccade_kv_cache_attention(int threads, int64_t hypotheses, int64_t heads, int64_t head, int64_t positions,
+                                      const float *const *steps, const int64_t *origin, const float *query,
+                                      const float *bias, float *out, float *weights)
 {
     int64_t width = heads * head;
-#pragma omp parallel num_threads(threads) if (rows * width * count >= ALONE_BELOW)
+    int status = SUCCESS;
+#pragma omp parallel num_threads(threads) if (hypotheses * width * positions >= PARALLEL_THRESHOLD)
     {
         int64_t first, last;
-        own_part(rows, &first, &last);
-        float *scores = zeros((size_t)rounded(count, LANES));
-        const float **keys = malloc(2 * (size_t)count * sizeof(*keys)), **values = keys + count;
-        if (!keys) abort();
-        for (int64_t row = first; row < last; row++) {
-            for (int64_t t = 0; t < count; t++) {
-                keys[t] = (const float *)steps[t] + origin[row * count + t] * 3 * width + width;
+        thread_range(hypotheses, &first, &last);
+        float *scores = zeroed_floats(round_up(positions, LANES));
+        const float **keys = zeroed(2 * positions, sizeof(*keys)), **values = keys ? keys + positions : NULL;
+        if (!scores || !keys) {
+            record(&status, OUT_OF_MEMORY);
+            last = first;
+        }
+        for (int64_t n = first; n < last; n++) {
+            for (int64_t t = 0; t < positions; t++) {
+                keys[t] = steps[t] + origin[n * positions + t] * 3 * width + width;
                 values[t] = keys[t] + width;
             }
-            attend_row(heads, head, count, keys, values, query + row * 3 * width, bias, bias + 2 * width, scores,
-                       out + row * width, weights ? weights + row * heads * count : NULL, count);
+            attend_row(heads, head, positions, keys, values, query + n * 3 * width, bias, bias + 2 * width, scores,
+                       out + n * width, weights ? weights + n * heads * positions : NULL, positions);
         }
         free(keys);
         free(scores);
     }
+    return status;
 }
 
-/* To the memory: `beam` hypotheses in a row share the rows first[i] to first[i] + counts[i] of keys and values side by
- * side. Weights (rows, heads, longest), 0 beyond the count. */
-EXPORT void saccade_memory_attention(int threads, int64_t rows, int64_t heads, int64_t head, int64_t beam, int64_t longest,
-                                  const int64_t *first_rows, const int64_t *counts, const float *memory,
-                                  const float *query, const float *query_bias, const float *value_bias, float *out,
-                                  float *weights)
+/* To the memory: `beam` consecutive hypotheses attend to the rows first_rows[i] to first_rows[i] + counts[i] of `memory`, keys
+ * and values concatenated. Weights (hypotheses, heads, longest) may be NULL; they are not written beyond the count. */
+EXPORT int saccade_memory_attention(int threads, int64_t hypotheses, int64_t heads, int64_t head, int64_t beam,
+                                    int64_t longest, const int64_t *first_rows, const int64_t *counts, const float *memory,
+                                    const float *query, const float *query_bias, const float *value_bias, float *out,
+                                    float *weights)
 {
     int64_t width = heads * head;
-#pragma omp parallel num_threads(threads) if (rows * width * longest >= ALONE_BELOW)
+    int status = SUCCESS;
+#pragma omp parallel num_threads(threads) if (hypotheses * width * longest >= PARALLEL_THRESHOLD)
     {
         int64_t first, last;
-        own_part(rows, &first, &last);
-        float *scores = zeros((size_t)rounded(longest, LANES));
-        const float **keys = malloc(2 * (size_t)(longest ? longest : 1) * sizeof(*keys)), **values = keys + longest;
-        if (!keys) abort();
-        for (int64_t row = first; row < last; row++) {
-            int64_t sentence = row / beam, count = counts[sentence];
+        thread_range(hypotheses, &first, &last);
+        float *scores = zeroed_floats(round_up(longest, LANES));
+        const float **keys = zeroed(2 * longest, sizeof(*keys)), **values = keys ? keys + longest : NULL;
+        if (!scores || !keys) {
+            record(&status, OUT_OF_MEMORY);
+            last = first;
+        }
+        for (int64_t n = first; n < last; n++) {
+            int64_t sentence = n / beam, count = counts[sentence];
             for (int64_t t = 0; t < count; t++) {
                 keys[t] = memory + (first_rows[sentence] + t) * 2 * width;
                 values[t] = keys[t] + width;
             }
-            float *own = weights ? weights + row * heads * longest : NULL;
-            attend_row(heads, head, count, keys, values, query + row * width, query_bias, value_bias, scores,
-                       out + row * width, own, longest);
+            float *own = weights ? weights + n * heads * longest : NULL;
+            attend_row(heads, head, count, keys, values, query + n * width, query_bias, value_bias, scores, out + n * width,
+                       own, longest);
         }
         free(keys);
         free(scores);
     }
+    return status;
 }

@@ -1,44 +1,54 @@
-"""Kernels for the CPU that torch has not: attention without padding, and what surrounds the products, in one pass each.
+"""Loader of the compiled C kernels.
 
-The C files here are compiled when the package is installed, once for each level of the processor's instructions, if
-there is a C compiler; the best of them for this processor is loaded. Without it `usable` says no and all models take
-torch's own operations, to the same result within the rounding of float32.
+The C sources beside this file are compiled at installation, once per instruction-set level, if there is a C compiler.
+The best library for this processor is loaded through ctypes. Without a library the ops use their PyTorch reference,
+with the same results up to float32 rounding.
+
+A library must fit its sources: it carries their SHA-256 and the layout of its structures, and is refused if one
+differs. `SACCADE_KERNELS` names another folder to load libraries from, for example an AddressSanitizer build.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from collections.abc import Iterator
-from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from saccade.csrc.abi import (
-    LAYOUTS,
-    Decoder,
-    DecodingGroup,
-    Encoder,
+    STRUCTURES,
+    DecoderStack,
+    EncoderStack,
     HypothesisBuffers,
     Int8Weight,
+    KVCacheView,
     PackedMemory,
     ProjectedColumn,
-    Rules,
-    Shares,
-    Sources,
-    Words,
+    RecurrentGates,
+    SearchLimits,
+    SourceBatch,
+    TokenTables,
+    c_name,
+    fields_of,
 )
+from saccade.csrc.source_hash import source_hash
+from saccade.errors import SaccadeError
 
 LEVELS = {"AVX512": ("v4", "v3", "v1"), "AVX2": ("v3", "v1")}
-"""What torch calls the processor's instructions, and the libraries for it, best first."""
+"""PyTorch's name of the processor's instruction set, and the libraries that it can run, best first."""
 
+REBUILD = "Rebuild the kernels: pip install --no-deps -e ."
 
-SIGNATURES = {
-    "saccade_abi": (c_int, POINTER(c_int64)),
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "saccade_fail_allocation_after": (c_int, c_int64, c_int),
     "saccade_dropout": (c_int, c_int64, c_void_p, c_void_p, c_int32, c_uint64),
     "saccade_residual_norm": (
         *(c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_int32, c_uint64),
@@ -69,14 +79,14 @@ SIGNATURES = {
     ),
     "saccade_kv_cache_attention": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),
     "saccade_memory_attention": (c_int, *(c_int64,) * 5, *(c_void_p,) * 8),
-    "saccade_encoder_forward": (c_int, POINTER(Encoder), c_int64, *(c_void_p,) * 3),
-    "saccade_decoder_step": (c_int, POINTER(Decoder), POINTER(DecodingGroup), c_void_p, c_void_p),
+    "saccade_encoder_forward": (c_int, POINTER(EncoderStack), c_int64, *(c_void_p,) * 3),
+    "saccade_decoder_step": (c_int, POINTER(DecoderStack), POINTER(KVCacheView), c_void_p, c_void_p),
     "saccade_search": (
-        *(c_int, POINTER(Decoder), POINTER(Words), POINTER(Sources), PackedMemory, POINTER(Rules)),
-        *(c_int64, c_int64, HypothesisBuffers),
+        *(c_int, POINTER(DecoderStack), POINTER(TokenTables), POINTER(SourceBatch), PackedMemory, POINTER(SearchLimits)),
+        *(c_int64, c_int64, HypothesisBuffers, POINTER(c_int)),
     ),
-    "saccade_gru_cell": (c_int, c_int64, c_int64, POINTER(Shares), c_void_p, c_void_p),
-    "saccade_lstm_cell": (c_int, c_int64, c_int64, POINTER(Shares), *(c_void_p,) * 4),
+    "saccade_gru_cell": (c_int, c_int64, c_int64, POINTER(RecurrentGates), c_void_p, c_void_p),
+    "saccade_lstm_cell": (c_int, c_int64, c_int64, POINTER(RecurrentGates), *(c_void_p,) * 4),
     "saccade_single_head_attention": (c_int, *(c_int64,) * 5, *(c_void_p,) * 7),
     "saccade_glu": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_float, c_void_p),
     "saccade_linear": (c_int, *(c_int64,) * 3, *(c_void_p,) * 4),
@@ -87,24 +97,38 @@ SIGNATURES = {
     ),
 }
 
+FAILURES: dict[int, tuple[type[Exception], str]] = {
+    1: (MemoryError, "out of memory"),
+    2: (IndexError, "an index is out of range"),
+    3: (RuntimeError, "stopped"),
+    4: (RuntimeError, "not available at this instruction-set level"),
+}
+"""The exception for each status of `status.h` but 0, success."""
+
 allowed = True
+
+
+class StructureField(ctypes.Structure):
+    """One field of a structure of the library; the field "" is the structure as a whole (`abi.c`)."""
+
+    _fields_ = (("structure", c_char_p), ("field", c_char_p), ("offset", c_int64), ("size", c_int64))
 
 
 @cache
 def best() -> tuple[str, ctypes.CDLL] | None:
-    """The best compiled kernels for this processor, if there are any, and their level."""
+    """The level and the library of the best compiled kernels for this processor, if there are any."""
     loaded = ((level, load(level)) for level in found_levels())
     return next(((level, library) for level, library in loaded if library is not None), None)
 
 
 def library() -> ctypes.CDLL | None:
-    """The kernels in use."""
+    """The library of kernels in use."""
     found = best()
     return None if found is None else found[1]
 
 
 def level() -> str | None:
-    """The level of the kernels in use, v1 to v4 as processors count theirs; None without any."""
+    """The instruction-set level of the kernels in use, v1 to v4; None without kernels."""
     found = best()
     return None if found is None else found[0]
 
@@ -116,38 +140,67 @@ def found_levels() -> list[str]:
 
 
 def path_of(level: str) -> Path | None:
-    """Where the kernels of a level are."""
-    paths = (Path(__file__).with_name(f"native_{level}{suffix}") for suffix in EXTENSION_SUFFIXES)
+    """The path of the library of a level, if it exists."""
+    folder = Path(os.environ.get("SACCADE_KERNELS") or Path(__file__).parent)
+    paths = (folder / f"native_{level}{suffix}" for suffix in EXTENSION_SUFFIXES)
     return next((path for path in paths if path.is_file()), None)
 
 
 def load(level: str) -> ctypes.CDLL | None:
-    """The kernels of a level, or None if they do not load here."""
+    """The library of a level, or None if this system cannot load it; an outdated library is an error."""
+    path = path_of(level)
     try:
-        found = declared(ctypes.CDLL(str(path_of(level))))
-    except (OSError, AttributeError):  # built elsewhere, or from an older source
+        found = ctypes.CDLL(str(path))
+    except OSError:  # built on another system
         return None
-    return found if layouts(found) == [ctypes.sizeof(structure) for structure in LAYOUTS] else None
-
-
-def declared(found: ctypes.CDLL) -> ctypes.CDLL:
-    """The library with the types of its functions."""
+    check_source_hash(found, str(path))
+    check_structures(found, str(path))
     for name, types in SIGNATURES.items():
         function = getattr(found, name)
-        function.argtypes, function.restype = types, None
+        function.argtypes, function.restype = types, c_int
     return found
 
 
-def layouts(found: ctypes.CDLL) -> list[int]:
-    """How large a library takes the structures to be that it reads."""
-    sizes = (c_int64 * len(LAYOUTS))()
-    found.saccade_abi(1, sizes)
-    return list(sizes)
+def check_source_hash(found: ctypes.CDLL, path: str) -> None:
+    """Raise SaccadeError unless a library was built from the C sources beside this file."""
+    try:
+        own = (ctypes.c_char * 65).in_dll(found, "saccade_source_hash").value.decode()
+    except (ValueError, UnicodeDecodeError):  # from before libraries had one
+        own = ""
+    if own != source_hash(Path(__file__).parent):
+        raise SaccadeError("the compiled kernels are older than their C sources", where=path, do=REBUILD)
+
+
+def check_structures(found: ctypes.CDLL, path: str) -> None:
+    """Raise SaccadeError unless all structures have the same fields, offsets and sizes in the library as in `abi.py`."""
+    compiled = structure_fields(found)
+    for structure in STRUCTURES:
+        name = c_name(structure)
+        ours, theirs = fields_of(structure), compiled.pop(name, {})
+        for field in (*ours, *theirs):
+            if ours.get(field) != theirs.get(field):
+                layout = f"offset and size {ours.get(field)} in Python, {theirs.get(field)} in C"
+                raise SaccadeError(f"structure {name}, field {field or '(size)'}: {layout}", where=path, do=REBUILD)
+        if list(ours) != list(theirs):
+            raise SaccadeError(f"structure {name}: the fields have another order in C", where=path, do=REBUILD)
+    if compiled:
+        raise SaccadeError(f"abi.py does not declare the structure {next(iter(compiled))}", where=path, do=REBUILD)
+
+
+def structure_fields(found: ctypes.CDLL) -> dict[str, dict[str, tuple[int, int]]]:
+    """Offset and size of every field of every structure of a library."""
+    entries = ctypes.cast(found.saccade_structure_fields, POINTER(StructureField))
+    structures: dict[str, dict[str, tuple[int, int]]] = {}
+    number = 0
+    while (entry := entries[number]).structure is not None:
+        structures.setdefault(entry.structure.decode(), {})[entry.field.decode()] = entry.offset, entry.size
+        number += 1
+    return structures
 
 
 @contextlib.contextmanager
 def without_kernels() -> Iterator[None]:
-    """Take torch's operations alone: to compare, or to count them."""
+    """Use the PyTorch references only."""
     global allowed
     before, allowed = allowed, False
     try:
@@ -157,25 +210,24 @@ def without_kernels() -> Iterator[None]:
 
 
 def usable(x: Tensor) -> bool:
-    """Whether there are kernels for a tensor like this one."""
+    """Whether there are kernels for a tensor like this one: float32, on the CPU, no autocast."""
     ours = x.device.type == "cpu" and x.dtype == torch.float32 and allowed and library() is not None
     return ours and not torch.is_autocast_enabled("cpu")
 
 
 def for_inference(x: Tensor) -> bool:
-    """Whether there are kernels for a tensor like this one, and nobody asks for gradients: some have no way back."""
+    """Whether kernels without a backward pass can run: as `usable`, with gradients disabled."""
     return not torch.is_grad_enabled() and usable(x)
 
 
-def expect(x: Tensor, *shape: int) -> Tensor:
-    """The tensor with its entries one after another, if it has this shape: a kernel would read beyond its end."""
-    if x.shape != shape or not usable(x):
-        raise ValueError(f"a tensor {tuple(x.shape)} of {x.dtype} where {shape} of float32 was expected")
-    return x.contiguous()
-
-
 def kernel(name: str, *arguments: object) -> None:
-    """Run one on the threads that torch would use; tensors are given by their address and must stay alive."""
+    """Run a kernel on as many threads as PyTorch uses; tensors are given by address and must stay alive.
+
+    A failure is an exception: MemoryError, IndexError or RuntimeError.
+    """
     found = library()
     assert found is not None, "ask `usable` first"
-    getattr(found, "saccade_" + name)(torch.get_num_threads(), *arguments)
+    status = getattr(found, "saccade_" + name)(torch.get_num_threads(), *arguments)
+    if status:
+        error, what = FAILURES[status]
+        raise error(f"kernel {name}: {what}")

@@ -1,16 +1,15 @@
-/* What all kernels share: vectors of floats, e^x, threads.
+/* SIMD vectors of floats, elementary functions of them, and the split of work over threads.
  *
- * All tensors are float32, row-major; a row has `width` numbers and rows follow each other without a gap, unless a
- * stride is given. Work is shared by rows, always in the same way, so that equal calls with an equal number of threads
- * give equal bits. Sums over rows are made by each thread for its own rows, then over the threads in their order. Products
- * of few rows are shared by their outputs; no bit of them depends on who makes which.
+ * All tensors are float32 and row-major; rows are contiguous unless a stride is given. Work is split statically by rows, so
+ * that equal calls with an equal number of threads give equal bits. Sums over rows are computed by each thread for its own
+ * rows, then added in the order of the threads. Products of few rows are split by their outputs; no bit depends on the split.
  *
- * Nothing here knows of Python or torch: `__init__.py` makes the calls. All is compiled once for each level of the
- * processor's instructions.
+ * The kernels include no Python or torch headers: library.py calls them through ctypes. All sources are compiled once per
+ * level of the x86-64 instruction set.
  */
 
-#ifndef SACCADE_LANES_H
-#define SACCADE_LANES_H
+#ifndef SACCADE_SIMD_H
+#define SACCADE_SIMD_H
 
 #include <math.h>
 #include <stdint.h>
@@ -28,235 +27,235 @@
 
 #if defined(__AVX512F__)
 #define LANES 16
-#define COUNTING {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#define LANE_INDICES {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 #elif defined(__AVX__)
 #define LANES 8
-#define COUNTING {0, 1, 2, 3, 4, 5, 6, 7}
+#define LANE_INDICES {0, 1, 2, 3, 4, 5, 6, 7}
 #else
 #define LANES 4
-#define COUNTING {0, 1, 2, 3}
+#define LANE_INDICES {0, 1, 2, 3}
 #endif
-typedef float lanes __attribute__((vector_size(4 * LANES)));
-typedef float loose_lanes __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef int32_t int_lanes __attribute__((vector_size(4 * LANES)));
-typedef uint32_t word_lanes __attribute__((vector_size(4 * LANES)));
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef float unaligned_vec __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
+typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
 
-/* Not worth waking a second thread for fewer numbers. */
-#define ALONE_BELOW 16384
-/* Nor for a product of fewer multiplications. */
-#define PRODUCT_ALONE_BELOW (64 * ALONE_BELOW)
+/* Loops over fewer numbers run on one thread, */
+#define PARALLEL_THRESHOLD 16384
+/* and so do matrix products of fewer multiplications. */
+#define GEMM_PARALLEL_THRESHOLD (64 * PARALLEL_THRESHOLD)
 
-INLINE lanes load(const float *from) { return *(const loose_lanes *)from; }
-INLINE void store(float *to, lanes values) { *(loose_lanes *)to = values; }
-INLINE lanes all(float value) { return value - (lanes){0}; }
-INLINE lanes chosen(int_lanes mask, lanes yes, lanes no)
+INLINE vec load(const float *from) { return *(const unaligned_vec *)from; }
+INLINE void store(float *to, vec values) { *(unaligned_vec *)to = values; }
+INLINE vec broadcast(float value) { return value - (vec){0}; }
+INLINE vec blend(ivec mask, vec yes, vec no)
 {
-    return (lanes)(((int_lanes)yes & mask) | ((int_lanes)no & ~mask));
+    return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask));
 }
-/* a where a > b, else b: also where one of them is no number. */
-INLINE lanes larger(lanes a, lanes b)
+/* a where a > b, else b: b if one of them is NaN. */
+INLINE vec vec_max(vec a, vec b)
 {
 #if defined(__AVX512F__)
-    return (lanes)_mm512_max_ps((__m512)a, (__m512)b);
+    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
 #elif defined(__AVX__)
-    return (lanes)_mm256_max_ps((__m256)a, (__m256)b);
+    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
 #else
-    return chosen(a > b, a, b);
+    return blend(a > b, a, b);
 #endif
 }
-INLINE int_lanes larger_whole(int_lanes a, int_lanes b)
+INLINE ivec vec_max_int(ivec a, ivec b)
 {
 #if defined(__AVX512F__)
-    return (int_lanes)_mm512_max_epi32((__m512i)a, (__m512i)b);
+    return (ivec)_mm512_max_epi32((__m512i)a, (__m512i)b);
 #else
     return (a & (a > b)) | (b & ~(a > b));
 #endif
 }
 
-INLINE lanes load_some(const float *from, int count)
+INLINE vec load_partial(const float *from, int count)
 {
     float values[LANES] = {0};
     memcpy(values, from, 4 * (size_t)count);
     return load(values);
 }
-INLINE void store_some(float *to, lanes values, int count) { memcpy(to, &values, 4 * (size_t)count); }
+INLINE void store_partial(float *to, vec values, int count) { memcpy(to, &values, 4 * (size_t)count); }
 
-/* The lanes in another order: lane i takes what stands `apart` from it, `apart` a power of two. */
-INLINE lanes exchanged(lanes values, int apart)
+/* Lane i gets the value of lane i ^ distance; the distance is a power of two. */
+INLINE vec shuffle_xor(vec values, int distance)
 {
-    const int_lanes counting = COUNTING;
+    const ivec indices = LANE_INDICES;
     float from[LANES], to[LANES];
-    (void)counting;
+    (void)indices;
 #if defined(__clang__)
     store(from, values);
-    for (int i = 0; i < LANES; i++) to[i] = from[i ^ apart];
+    for (int i = 0; i < LANES; i++) to[i] = from[i ^ distance];
     return load(to);
 #else
     (void)from;
     (void)to;
-    return __builtin_shuffle(values, counting ^ apart);
+    return __builtin_shuffle(values, indices ^ distance);
 #endif
 }
-INLINE float sum_of(lanes values)
+INLINE float reduce_sum(vec values)
 {
-    for (int apart = LANES / 2; apart; apart /= 2) values += exchanged(values, apart);
+    for (int distance = LANES / 2; distance; distance /= 2) values += shuffle_xor(values, distance);
     return values[0];
 }
-INLINE float largest_of(lanes values)
+INLINE float reduce_max(vec values)
 {
-    for (int apart = LANES / 2; apart; apart /= 2) values = larger(values, exchanged(values, apart));
+    for (int distance = LANES / 2; distance; distance /= 2) values = vec_max(values, shuffle_xor(values, distance));
     return values[0];
 }
 
-/* Half of the sums of two vectors: the lanes whose number has the bit `apart` hold those of b, the others those of a. */
-INLINE lanes folded(lanes a, lanes b, int apart)
+/* Pairwise sums of two vectors: lanes whose index has the bit `distance` hold those of b, the others those of a. */
+INLINE vec pairwise_sums(vec a, vec b, int distance)
 {
-    const int_lanes counting = COUNTING;
-    int_lanes of_b = (counting & apart) != 0;
-    return chosen(of_b, b, a) + exchanged(chosen(of_b, a, b), apart);
+    const ivec indices = LANE_INDICES;
+    ivec of_b = (indices & distance) != 0;
+    return blend(of_b, b, a) + shuffle_xor(blend(of_b, a, b), distance);
 }
 
-/* The sums of four vectors, one after another. */
-INLINE void sums_of(const lanes *four, float *to)
+/* The sums of four vectors, as four floats. */
+INLINE void reduce_sum4(const vec *four, float *to)
 {
-    lanes sums = folded(folded(four[0], four[1], 1), folded(four[2], four[3], 1), 2);
-    for (int apart = LANES / 2; apart > 2; apart /= 2) sums += exchanged(sums, apart);
-    store_some(to, sums, 4);
+    vec sums = pairwise_sums(pairwise_sums(four[0], four[1], 1), pairwise_sums(four[2], four[3], 1), 2);
+    for (int distance = LANES / 2; distance > 2; distance /= 2) sums += shuffle_xor(sums, distance);
+    store_partial(to, sums, 4);
 }
 
-/* e^x, to about one unit in the last place; 0 below -87.3. What is no number stays none. */
-INLINE lanes exponential(lanes x)
+/* e^x, to about one unit in the last place; 0 below -87.3. NaN stays NaN. */
+INLINE vec vec_exp(vec x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    int_lanes tiny = x < -87.3f;
-    lanes capped = chosen(x > 88.0f, all(88.0f), chosen(tiny, all(-87.3f), x));
-    lanes shifted = capped * 1.44269504f + shift;
-    lanes n = shifted - shift;
-    lanes r = capped - n * 0.693359375f + n * 2.12194440e-4f;
-    lanes p = all(1.9875691500e-4f);
+    ivec tiny = x < -87.3f;
+    vec capped = blend(x > 88.0f, broadcast(88.0f), blend(tiny, broadcast(-87.3f), x));
+    vec shifted = capped * 1.44269504f + shift;
+    vec n = shifted - shift;
+    vec r = capped - n * 0.693359375f + n * 2.12194440e-4f;
+    vec p = broadcast(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    int_lanes exponent = ((int_lanes)shifted - (int_lanes)all(shift)) << 23;
-    return (lanes)(((int_lanes)p + exponent) & ~tiny);
+    ivec exponent = ((ivec)shifted - (ivec)broadcast(shift)) << 23;
+    return (vec)(((ivec)p + exponent) & ~tiny);
 }
 
-INLINE lanes sigmoid(lanes x) { return 1.0f / (1.0f + exponential(-x)); }
+INLINE vec vec_sigmoid(vec x) { return 1.0f / (1.0f + vec_exp(-x)); }
 
-/* tanh x, to a few units in the last place: a polynomial near 0, where the quotient would lose its digits. */
-INLINE lanes tangent(lanes x)
+/* tanh x, to a few units in the last place: a polynomial near 0, where the quotient would cancel. */
+INLINE vec vec_tanh(vec x)
 {
-    int_lanes sign = (int_lanes)x & INT32_MIN;
-    lanes size = (lanes)((int_lanes)x ^ sign), square = x * x;
-    lanes far = 1.0f - 2.0f / (exponential(size + size) + 1.0f);
-    lanes p = all(-5.70498872745e-3f);
+    ivec sign = (ivec)x & INT32_MIN;
+    vec size = (vec)((ivec)x ^ sign), square = x * x;
+    vec far = 1.0f - 2.0f / (vec_exp(size + size) + 1.0f);
+    vec p = broadcast(-5.70498872745e-3f);
     p = p * square + 2.06390887954e-2f;
     p = p * square - 5.37397155531e-2f;
     p = p * square + 1.33314422036e-1f;
     p = p * square - 3.33332819422e-1f;
-    return chosen(size < 0.625f, x + x * square * p, (lanes)((int_lanes)far | sign));
+    return blend(size < 0.625f, x + x * square * p, (vec)((ivec)far | sign));
 }
 
-/* How many of `count` entries from `place` on the lanes hold: at most LANES, at least 0. */
-INLINE int within(int64_t place, int64_t count)
+/* The number of lanes that are used at `position` of `count` entries: at most LANES, at least 0. */
+INLINE int lanes_left(int64_t position, int64_t count)
 {
-    int64_t left = count - place;
+    int64_t left = count - position;
     return left >= LANES ? LANES : left > 0 ? (int)left : 0;
 }
 
-INLINE lanes load_within(const float *from, int some) { return some == LANES ? load(from) : load_some(from, some); }
-INLINE void store_within(float *to, lanes values, int some)
+INLINE vec load_n(const float *from, int n) { return n == LANES ? load(from) : load_partial(from, n); }
+INLINE void store_n(float *to, vec values, int n)
 {
-    if (some == LANES)
+    if (n == LANES)
         store(to, values);
     else
-        store_some(to, values, some);
+        store_partial(to, values, n);
 }
 
-INLINE int64_t rounded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
+INLINE int64_t round_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
-/* (rows, wide) to (wide, turned_rows), a square of LANES by LANES at a time: halves of it change places, then halves of
- * the halves, and so on. Rows beyond the last are read as they are. */
-INLINE void turn(int64_t rows, int64_t wide, const float *from, float *to, int64_t turned_rows)
+/* (rows, columns) to (columns, out_stride), in tiles of LANES by LANES: the off-diagonal halves of a tile are exchanged, then
+ * those of its quarters, and so on. Rows up to the next multiple of LANES are read. */
+INLINE void transpose(int64_t rows, int64_t columns, const float *from, float *to, int64_t out_stride)
 {
-    const int_lanes lane = COUNTING;
+    const ivec lane = LANE_INDICES;
     for (int64_t row = 0; row < rows; row += LANES)
-        for (int64_t column = 0; column < wide; column += LANES) {
-            lanes square[LANES];
-            for (int i = 0; i < LANES; i++) square[i] = load(from + (row + i) * wide + column);
+        for (int64_t column = 0; column < columns; column += LANES) {
+            vec tile[LANES];
+            for (int i = 0; i < LANES; i++) tile[i] = load(from + (row + i) * columns + column);
 #pragma GCC unroll 4
-            for (int apart = LANES / 2; apart; apart /= 2)
+            for (int distance = LANES / 2; distance; distance /= 2)
 #pragma GCC unroll 16
                 for (int i = 0; i < LANES; i++)
-                    if (!(i & apart)) {
-                        lanes upper = square[i], lower = square[i | apart];
-                        int_lanes kept = (lane & apart) == 0;
-                        square[i] = chosen(kept, upper, exchanged(lower, apart));
-                        square[i | apart] = chosen(kept, exchanged(upper, apart), lower);
+                    if (!(i & distance)) {
+                        vec upper = tile[i], lower = tile[i | distance];
+                        ivec kept = (lane & distance) == 0;
+                        tile[i] = blend(kept, upper, shuffle_xor(lower, distance));
+                        tile[i | distance] = blend(kept, shuffle_xor(upper, distance), lower);
                     }
-            for (int i = 0; i < LANES; i++) store(to + (column + i) * turned_rows + row, square[i]);
+            for (int i = 0; i < LANES; i++) store(to + (column + i) * out_stride + row, tile[i]);
         }
 }
 
-/* Mean of a row, and one over its deviation. */
-INLINE void moments(int64_t width, const float *row, float epsilon, float *mean, float *inverse)
+/* Mean of a row, and 1 / its standard deviation. */
+INLINE void mean_and_inverse_std(int64_t width, const float *row, float epsilon, float *mean, float *inverse)
 {
-    lanes sum = {0}, squares = {0};
-    for (int64_t at = 0; at < width; at += LANES) sum += load_within(row + at, within(at, width));
-    float middle = sum_of(sum) / (float)width;
+    vec sum = {0}, squares = {0};
+    for (int64_t at = 0; at < width; at += LANES) sum += load_n(row + at, lanes_left(at, width));
+    float center = reduce_sum(sum) / (float)width;
     int64_t at = 0;
     for (; at + LANES <= width; at += LANES) {
-        lanes apart = load(row + at) - middle;
-        squares += apart * apart;
+        vec centered = load(row + at) - center;
+        squares += centered * centered;
     }
     if (at < width) {
-        float apart[LANES] = {0};
-        store_some(apart, load_some(row + at, within(at, width)) - middle, within(at, width));
-        squares += load(apart) * load(apart);
+        float centered[LANES] = {0};
+        store_partial(centered, load_partial(row + at, lanes_left(at, width)) - center, lanes_left(at, width));
+        squares += load(centered) * load(centered);
     }
-    *mean = middle;
-    *inverse = 1.0f / sqrtf(sum_of(squares) / (float)width + epsilon);
+    *mean = center;
+    *inverse = 1.0f / sqrtf(reduce_sum(squares) / (float)width + epsilon);
 }
 
-/* (row - mean) / deviation * scale + shift */
-INLINE void normalise_row(int64_t width, const float *row, float mean, float inverse, const float *scale,
-                          const float *shift, float *to)
+/* (row - mean) / deviation * weight + bias */
+INLINE void layer_norm_row(int64_t width, const float *row, float mean, float inverse, const float *weight,
+                           const float *bias, float *to)
 {
     for (int64_t at = 0; at < width; at += LANES) {
-        int some = within(at, width);
-        lanes value = (load_within(row + at, some) - mean) * inverse;
-        store_within(to + at, value * load_within(scale + at, some) + load_within(shift + at, some), some);
+        int n = lanes_left(at, width);
+        vec value = (load_n(row + at, n) - mean) * inverse;
+        store_n(to + at, value * load_n(weight + at, n) + load_n(bias + at, n), n);
     }
 }
 
-/* max(0, row + bias), in place; what is no number stays none. */
-INLINE void rectify_row(int64_t width, float *row, const float *bias)
+/* max(0, row + bias), in place; NaN stays NaN. */
+INLINE void bias_relu_row(int64_t width, float *row, const float *bias)
 {
     for (int64_t at = 0; at < width; at += LANES) {
-        int some = within(at, width);
-        lanes value = load_within(row + at, some) + load_within(bias + at, some);
-        store_within(row + at, chosen(value < 0.0f, all(0.0f), value), some);
+        int n = lanes_left(at, width);
+        vec value = load_n(row + at, n) + load_n(bias + at, n);
+        store_n(row + at, blend(value < 0.0f, broadcast(0.0f), value), n);
     }
 }
 
-/* Scores to weights that sum to 1, in place; there is room for whole lanes. */
+/* Scores to weights that sum to 1, in place; the buffer has a multiple of LANES entries. */
 INLINE void softmax(float *scores, int64_t count)
 {
-    int64_t padded = rounded(count, LANES);
+    int64_t padded = round_up(count, LANES);
     for (int64_t i = count; i < padded; i++) scores[i] = -INFINITY;
-    lanes top = all(-INFINITY), powers = {0};
-    for (int64_t at = 0; at < padded; at += LANES) top = larger(load(scores + at), top);
-    float largest = largest_of(top);
+    vec top = broadcast(-INFINITY), powers = {0};
+    for (int64_t at = 0; at < padded; at += LANES) top = vec_max(load(scores + at), top);
+    float largest = reduce_max(top);
     for (int64_t at = 0; at < padded; at += LANES) {
-        lanes power = exponential(load(scores + at) - largest);
+        vec power = vec_exp(load(scores + at) - largest);
         powers += power;
         store(scores + at, power);
     }
-    float one_over = 1.0f / sum_of(powers);
-    for (int64_t at = 0; at < padded; at += LANES) store(scores + at, load(scores + at) * one_over);
+    float inverse = 1.0f / reduce_sum(powers);
+    for (int64_t at = 0; at < padded; at += LANES) store(scores + at, load(scores + at) * inverse);
 }
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
@@ -279,24 +278,15 @@ INLINE int thread_count(void)
 }
 
 /* The part of `count` items that belongs to this thread. */
-INLINE void own_part(int64_t count, int64_t *first, int64_t *last)
+INLINE void thread_range(int64_t count, int64_t *first, int64_t *last)
 {
     int64_t threads = thread_count(), number = thread_number();
     *first = count * number / threads;
     *last = count * (number + 1) / threads;
 }
 
-INLINE float *zeros(size_t count)
-{
-    size_t bytes = (4 * count + 63) / 64 * 64;
-    float *place = aligned_alloc(64, bytes ? bytes : 64);
-    if (!place) abort();
-    memset(place, 0, bytes);
-    return place;
-}
-
 /* total[i] = the sum of parts[t][i] over the threads t, in their order */
-INLINE void add_parts(int threads, int64_t count, const float *parts, float *total)
+INLINE void sum_over_threads(int threads, int64_t count, const float *parts, float *total)
 {
     memcpy(total, parts, 4 * (size_t)count);
     for (int t = 1; t < threads; t++)

@@ -1,13 +1,13 @@
-/* What other kernels ask of a vocabulary. */
+/* The most probable tokens of each row of logits. */
 
-#ifndef SACCADE_VOCABULARY_H
-#define SACCADE_VOCABULARY_H
+#ifndef SACCADE_TOP_K_H
+#define SACCADE_TOP_K_H
 
 #include "simd.h"
 
-/* Log-probabilities and places of the `count` most probable entries of each row of logits, falling, those at `never`
- * left out; equal ones in their order. What is found is written over. Where fewer are left the rest is -inf. */
-void largest(int threads, int64_t rows, int64_t width, float *logits, int64_t nevers, const int64_t *never,
-             int64_t count, float *values, int64_t *places);
+/* Log-probabilities and tokens (rows, k) of the most probable entries of each row of logits (rows, vocabulary), falling, the
+ * suppressed tokens left out; equal ones in their order; -inf where fewer are left. Overwrites the logits. Returns a status. */
+int top_k_rows(int threads, int64_t rows, int64_t vocabulary, float *logits, int64_t suppressed_count,
+               const int64_t *suppressed, int64_t k, float *values, int64_t *tokens);
 
 #endif

@@ -1,5 +1,6 @@
-/* A Transformer as the kernels see it: where its weights are, where its hypotheses stand, what a search is given and finds.
- * transformer.py has the same structures; layouts.c says how large they are here. */
+/* The structures of a Transformer's kernels: weights, memory, KV cache, and what a search reads and writes.
+ *
+ * abi.py declares the same structures with the same names; abi.c lists their fields, and library.py compares both. */
 
 #ifndef SACCADE_TRANSFORMER_H
 #define SACCADE_TRANSFORMER_H
@@ -7,114 +8,120 @@
 #include "int8_weight.h"
 
 typedef struct {
-    const float *scale, *shift;
+    const float *weight, *bias;
     float epsilon;
-} norm;
+} layer_norm_weights;
 
 typedef struct {
-    int64_t layers, heads, width, inner, pre; /* the norm comes first, not last */
-} shape;
+    int64_t layers, heads, width, inner, pre_norm;
+} stack_shape;
 
-/* The weights of a layer that may have other forms, in this order. */
-enum { OWN, OWN_OUTPUT, EXPAND, CONTRACT, CROSS, CROSS_OUTPUT, KEY_VALUE, MATRICES };
+/* The matrices of a layer that may have another form, in this order. */
+enum { QKV, ATTENTION_OUTPUT, EXPAND, CONTRACT, CROSS_QUERY, CROSS_OUTPUT, CROSS_KV, MATRICES };
 
-/* In bytes, or turned round for many rows (many_rows.h), or neither: NULL. */
+/* Other forms of a layer's matrices: int8, or block-transposed (blocked_gemm.h), or neither (NULL). */
 typedef struct {
-    const byte_table *bytes;
-    float **turned;
-} other_forms;
+    const int8_weight *int8;
+    float **transposed;
+} weight_forms;
 
-/* Weights (outs, ins) and biases of one layer, and the norm that follows each of its two sublayers. */
+/* Weights (outputs, inputs) and biases of an encoder layer. norms[i] is the layer norm after sublayer i; with pre-norm that
+ * is the norm before the next sublayer, or the last norm of the stack. */
 typedef struct {
-    const float *own, *own_bias, *own_output, *own_output_bias; /* queries, keys and values side by side */
+    const float *qkv, *qkv_bias, *attention_output, *attention_output_bias;
     const float *expand, *expand_bias, *contract, *contract_bias;
-    other_forms other;
-    norm after[2];
-} encoder_weights;
+    weight_forms forms;
+    layer_norm_weights norms[2];
+} encoder_layer_weights;
 
 typedef struct {
-    shape shape;
-    norm first_norm;
-    const encoder_weights *weights;
-} encoder;
+    stack_shape shape;
+    layer_norm_weights first_norm;
+    const encoder_layer_weights *layers;
+} encoder_stack;
 
-/* The same of a layer with three sublayers; `key_value` makes the keys and values of the memory. */
+/* Weights of a decoder layer; `cross_kv` projects the memory to keys and values. */
 typedef struct {
-    const float *own, *own_bias, *own_output, *own_output_bias;
-    const float *cross, *cross_bias, *key_value, *value_bias, *cross_output, *cross_output_bias;
+    const float *qkv, *qkv_bias, *attention_output, *attention_output_bias;
+    const float *cross_query, *cross_query_bias, *cross_kv, *cross_value_bias, *cross_output, *cross_output_bias;
     const float *expand, *expand_bias, *contract, *contract_bias;
-    other_forms other;
-    norm after[3];
-} decoder_weights;
+    weight_forms forms;
+    layer_norm_weights norms[3];
+} decoder_layer_weights;
 
 typedef struct {
-    shape shape;
-    norm first_norm;
-    const decoder_weights *weights;
-} decoder;
+    stack_shape shape;
+    layer_norm_weights first_norm;
+    const decoder_layer_weights *layers;
+} decoder_stack;
 
-/* Sentence i has the rows first[i] to first[i] + counts[i] of values (layers, rows, 2 width). */
+/* The projected memory of packed sentences: kv[l] points to the keys and values (rows, 2 width) of layer l. Sentence i has the
+ * rows first[i] to first[i] + counts[i]. */
 typedef struct {
-    const float *values;
+    float *const *kv;
     int64_t rows;
     const int64_t *first, *counts;
-} memory;
+    int64_t sentences;
+} packed_memory;
 
-/* Where `rows` hypotheses stand that are equally far: hypothesis n was row origin[n * places + t] of step t, whose rows are
- * at steps[t], and those of the next layer layer_strides[t] further. A row has `row` numbers, the last of which are its keys
- * and values. Of `places` steps the first `count` are there, and the last of these is to be written. Hypothesis n looks at
- * sentence + n / beam of the memory. */
+/* The KV cache of hypotheses at one position. steps[t * layers + l] points to the projections (hypotheses at step t,
+ * row_width) of step t in layer l; the last 2 width entries of a row are its key and value. Hypothesis n was row
+ * origin[n * capacity + t] of step t, one of step_hypotheses[t] (NULL: origins are not checked). The decoder writes the
+ * last of the `positions` steps. Hypothesis n attends to sentence first_sentence + n / beam of the memory. */
 typedef struct {
-    int64_t rows, count, places, row;
+    int64_t hypotheses, positions, capacity, row_width;
     float *const *steps;
-    const int64_t *layer_strides, *origin;
-    const memory *memory;
-    int64_t sentence, beam;
-} past;
+    const int64_t *origin;
+    const packed_memory *memory;
+    int64_t first_sentence, beam;
+    const int64_t *step_hypotheses;
+} kv_cache_view;
 
-/* Sentences to be encoded: the tokens starts[i] to starts[i + 1] are those of sentence i, each with its place in it. */
+/* Packed source sentences: sentence i has the tokens and position ids cu_seqlens[i] to cu_seqlens[i + 1]. */
 typedef struct {
-    const encoder *encoder;
+    const encoder_stack *encoder;
     float scale;
-    const float *embedding, *positions; /* (vocabulary, width), (longest, width) */
-    const int64_t *starts, *tokens, *places;
-} sources;
+    const float *embedding, *positions; /* (vocabulary, width), (max_positions, width) */
+    const int64_t *cu_seqlens, *tokens, *position_ids;
+    int64_t vocabulary, max_positions;
+} source_batch;
 
-/* How tokens become vectors and vectors logits. */
+/* Target embedding and output layer. */
 typedef struct {
     int64_t vocabulary;
     float scale;
     const float *embedding, *positions, *output; /* (vocabulary, width), (longest limit, width), (vocabulary, width) */
-    const byte_table *bytes;                     /* the output in bytes for logits by bytes, or NULL */
-    const byte_table *screen;                    /* the same to find the largest logit alone (screening.c), or NULL */
-} words;
+    const int8_weight *int8_output;              /* for int8 logits, or NULL */
+    const int8_weight *int8_argmax;              /* for the largest logit alone (argmax_int8.c), or NULL */
+} token_tables;
 
-/* What the outputs of each sentence must keep to; before min_length the last of `never`, the end, is forbidden too. */
+/* Constraints of a search. The last suppressed token is the end, which is allowed from min_length on. */
 typedef struct {
-    int64_t min_length, begin, end, nevers;
-    const int64_t *never, *limits; /* (nevers), (sentences) */
-    const float *penalties;        /* (longest limit), of length 1 first */
-} rules;
+    int64_t min_length, begin, end, suppressed_count;
+    const int64_t *suppressed, *limits; /* (suppressed_count), (sentences) */
+    const float *penalties;             /* (longest limit): length penalties of the lengths 1, 2, ... */
+} search_limits;
 
-/* Room for what is found: `most` hypotheses of each sentence, best first. Those of sentence i have their tokens and
- * log-probabilities (most, limit) from starts[i] on, and are counts[i]. */
+/* Output of a search: at most `capacity` hypotheses per sentence, best first; sentence i has counts[i]. Their tokens and
+ * log-probabilities (capacity, limit) begin at starts[i]; the other columns are (sentences, capacity). */
 typedef struct {
-    int64_t most;
+    int64_t capacity;
     const int64_t *starts;
     int64_t *counts, *tokens, *lengths, *finished;
-    float *token_logs, *logs, *scores;
-} hypotheses;
+    float *token_log_probabilities, *log_probabilities, *scores;
+} hypothesis_buffers;
 
-/* All places of some sentences: the rows starts[i] to starts[i + 1], counted from starts[0], are sentence i. x (rows, width)
- * is written over; out (rows, width) is its last norm. */
-void encode_rows(int threads, const encoder *e, int64_t sentences, const int64_t *starts, float *x, float *out);
+/* The encoder over packed sentences: sentence i has the rows cu_seqlens[i] to cu_seqlens[i + 1], minus cu_seqlens[0].
+ * x (rows, width) is overwritten; out (rows, width) is the output of the last norm. Returns a status. */
+int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, const int64_t *cu_seqlens, float *x,
+                    float *out);
 
-/* One more place of all hypotheses of some groups, one after another. x (rows, width) is written over; out (rows, width)
- * is its last norm. */
-void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, float *x, float *out);
+/* The decoder for the next position of the hypotheses of several KV caches, concatenated. x (hypotheses, width) is
+ * overwritten; out (hypotheses, width) is the output of the last norm. Returns a status. */
+int decoder_step(int threads, const decoder_stack *d, int64_t caches, const kv_cache_view *views, float *x, float *out);
 
-/* Whether the products of a step with so many rows are worth several threads: one follows close upon another, so that these
- * need not be woken for each, and less is enough. */
-int shares_products(const decoder *d, int64_t rows);
+/* Whether several threads share the matrix products of a step. The threshold is low because the products follow closely
+ * on each other: threads need not be woken for each. */
+int parallel_step(const decoder_stack *d, int64_t hypotheses);
 
 #endif

@@ -1,120 +1,149 @@
-/* One place of some hypotheses through all layers of a Transformer's decoder, in one call: a decoder of four layers is
- * sixty calls otherwise, each of which takes longer to begin than its work with a few of them. */
+/* One position of some hypotheses through all layers of a Transformer decoder, in one call: four layers are sixty calls
+ * otherwise, and each takes longer to start than to run for a few hypotheses. */
 
+#include "allocation.h"
 #include "single_query_attention.h"
 #include "transformer_sublayers.h"
 
-#define ROWS_A_THREAD 32 /* of a step: enough for each to have its own */
+#define ROWS_PER_THREAD 32 /* of a step with so many rows each thread computes its own */
 
-/* out (rows, outs) = x (rows, ins) · weight (outs, ins)^T + bias, if there is one. */
-EXPORT void saccade_linear(int threads, int64_t rows, int64_t ins, int64_t outs, const float *x,
-                                 const float *weight, const float *bias, float *out)
+/* One row of a step: a hypothesis of a KV cache. */
+typedef struct {
+    const kv_cache_view *cache;
+    int64_t hypothesis;
+} step_row;
+
+static int64_t sentence_of(step_row row) { return row.cache->first_sentence + row.hypothesis / row.cache->beam; }
+
+/* Self-attention of the hypotheses at their last position; `qkv` (count, 3 width) are their projections. */
+INLINE void self_attention(stack_shape s, int64_t l, const decoder_layer_weights *w, int64_t count, const step_row *rows,
+                           const float *qkv, const float **keys, const float **values, float *scores, float *context)
 {
-    int team = rows * ins * outs < PRODUCT_ALONE_BELOW ? 1 : threads;
-    linear(team, rows, ins, outs, x, weight, (other_forms){NULL, NULL}, 0, out);
-    for (int64_t row = 0; bias && row < rows; row++)
-        for (int64_t i = 0; i < outs; i++) out[row * outs + i] += bias[i];
+    int64_t width = s.width;
+    for (int64_t row = 0; row < count; row++) {
+        const kv_cache_view *c = rows[row].cache;
+        const int64_t *origin = c->origin + rows[row].hypothesis * c->capacity;
+        const float *own = qkv + row * 3 * width;
+        int64_t key_offset = c->row_width - 2 * width, last = c->positions - 1;
+        memcpy(c->steps[last * s.layers + l] + rows[row].hypothesis * c->row_width + key_offset, own + width,
+               8 * (size_t)width);
+        for (int64_t t = 0; t < c->positions; t++) {
+            keys[t] = c->steps[t * s.layers + l] + origin[t] * c->row_width + key_offset;
+            values[t] = keys[t] + width;
+        }
+        attend_row(s.heads, width / s.heads, c->positions, keys, values, own, w->qkv_bias, w->qkv_bias + 2 * width, scores,
+                   context + row * width, NULL, 0);
+    }
 }
 
-/* Which hypothesis of which group a row is. */
-typedef struct {
-    const past *group;
-    int64_t number;
-} member;
-
-static int64_t sentence_of(member row) { return row.group->sentence + row.number / row.group->beam; }
-
-/* The rows `first` to `last` of all. */
-static void step_rows(int threads, const decoder *d, const member *rows, int64_t first, int64_t last, float *x, float *out)
+/* Attention of the hypotheses to the memory of their sentence; `query` (count, width) has no bias yet. */
+INLINE void cross_attention(stack_shape s, int64_t l, const decoder_layer_weights *w, int64_t count, const step_row *rows,
+                            const float *query, const float **keys, const float **values, float *scores, float *context)
 {
-    shape s = d->shape;
-    int64_t width = s.width, wide = 3 * width > s.inner ? 3 * width : s.inner, count = last - first, most = 0;
-    for (int64_t row = first; row < last; row++) {
-        const past *p = rows[row].group;
-        int64_t places = p->memory->counts[sentence_of(rows[row])];
-        most = p->count > most ? p->count : most;
-        most = places > most ? places : most;
+    int64_t width = s.width;
+    for (int64_t row = 0; row < count; row++) {
+        const packed_memory *m = rows[row].cache->memory;
+        int64_t sentence = sentence_of(rows[row]), length = m->counts[sentence];
+        for (int64_t t = 0; t < length; t++) {
+            keys[t] = m->kv[l] + (m->first[sentence] + t) * 2 * width;
+            values[t] = keys[t] + width;
+        }
+        attend_row(s.heads, width / s.heads, length, keys, values, query + row * width, w->cross_query_bias,
+                   w->cross_value_bias, scores, context + row * width, NULL, 0);
     }
-    float *hidden = zeros((size_t)(count * wide)), *context = zeros((size_t)(count * width));
-    float *scores = zeros((size_t)rounded(most, LANES));
-    const float **keys = malloc(2 * (size_t)(most ? most : 1) * sizeof(*keys)), **values = keys + most;
-    if (!keys) abort();
+}
+
+/* The rows `first` to `last` of a step. */
+static int step_rows(int threads, const decoder_stack *d, const step_row *rows, int64_t first, int64_t last, float *x,
+                     float *out)
+{
+    stack_shape s = d->shape;
+    int64_t width = s.width, widest = 3 * width > s.inner ? 3 * width : s.inner, count = last - first, longest = 0;
+    for (int64_t row = first; row < last; row++) {
+        const kv_cache_view *c = rows[row].cache;
+        int64_t length = c->memory->counts[sentence_of(rows[row])];
+        longest = c->positions > longest ? c->positions : longest;
+        longest = length > longest ? length : longest;
+    }
+    float *hidden = zeroed_floats(count * widest), *context = zeroed_floats(count * width);
+    float *scores = zeroed_floats(round_up(longest, LANES));
+    const float **keys = zeroed(2 * longest, sizeof(*keys)), **values = keys ? keys + longest : NULL;
+    int status = hidden && context && scores && keys ? SUCCESS : OUT_OF_MEMORY;
     rows += first;
     x += first * width;
     out += first * width;
-    begin_sublayers(s, count, x, d->first_norm, out);
-    for (int64_t l = 0; l < s.layers; l++) {
-        const decoder_weights *w = d->weights + l;
-        linear(threads, count, width, 3 * width, out, w->own, w->other, OWN, hidden);
-        for (int64_t row = 0; row < count; row++) {
-            const past *p = rows[row].group;
-            const int64_t *origin = p->origin + rows[row].number * p->places;
-            const float *projected = hidden + row * 3 * width;
-            int64_t before = p->row - 2 * width, last_step = p->count - 1;
-            memcpy(p->steps[last_step] + l * p->layer_strides[last_step] + rows[row].number * p->row + before,
-                   projected + width, 8 * (size_t)width);
-            for (int64_t t = 0; t < p->count; t++) {
-                keys[t] = p->steps[t] + l * p->layer_strides[t] + origin[t] * p->row + before;
-                values[t] = keys[t] + width;
-            }
-            attend_row(s.heads, width / s.heads, p->count, keys, values, projected, w->own_bias,
-                       w->own_bias + 2 * width, scores, context + row * width, NULL, 0);
-        }
-        linear(threads, count, width, width, context, w->own_output, w->other, OWN_OUTPUT, hidden);
-        add_and_normalise(s, count, hidden, w->own_output_bias, w->after[0], x, out);
+    if (status == SUCCESS) first_sublayer_input(s, count, x, d->first_norm, out);
+    for (int64_t l = 0; status == SUCCESS && l < s.layers; l++) {
+        const decoder_layer_weights *w = d->layers + l;
+        record(&status, linear(threads, count, width, 3 * width, out, w->qkv, w->forms, QKV, hidden));
+        self_attention(s, l, w, count, rows, hidden, keys, values, scores, context);
+        record(&status, linear(threads, count, width, width, context, w->attention_output, w->forms, ATTENTION_OUTPUT, hidden));
+        residual_layer_norm(s, count, hidden, w->attention_output_bias, w->norms[0], x, out);
 
-        linear(threads, count, width, width, out, w->cross, w->other, CROSS, hidden);
-        for (int64_t row = 0; row < count; row++) {
-            const memory *m = rows[row].group->memory;
-            int64_t sentence = sentence_of(rows[row]), places = m->counts[sentence];
-            for (int64_t t = 0; t < places; t++) {
-                keys[t] = m->values + (l * m->rows + m->first[sentence] + t) * 2 * width;
-                values[t] = keys[t] + width;
-            }
-            attend_row(s.heads, width / s.heads, places, keys, values, hidden + row * width, w->cross_bias, w->value_bias,
-                       scores, context + row * width, NULL, 0);
-        }
-        linear(threads, count, width, width, context, w->cross_output, w->other, CROSS_OUTPUT, hidden);
-        add_and_normalise(s, count, hidden, w->cross_output_bias, w->after[1], x, out);
+        record(&status, linear(threads, count, width, width, out, w->cross_query, w->forms, CROSS_QUERY, hidden));
+        cross_attention(s, l, w, count, rows, hidden, keys, values, scores, context);
+        record(&status, linear(threads, count, width, width, context, w->cross_output, w->forms, CROSS_OUTPUT, hidden));
+        residual_layer_norm(s, count, hidden, w->cross_output_bias, w->norms[1], x, out);
 
-        feed_forward(threads, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->other, w->after[2],
-                     hidden, context, x, out);
+        record(&status, feed_forward(threads, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->forms,
+                                     w->norms[2], hidden, context, x, out));
     }
     free(keys);
     free(scores);
     free(context);
     free(hidden);
+    return status;
 }
 
-int shares_products(const decoder *d, int64_t rows)
+int parallel_step(const decoder_stack *d, int64_t hypotheses)
 {
-    return rows * d->shape.width * d->shape.width >= PRODUCT_ALONE_BELOW / 4;
+    return hypotheses * d->shape.width * d->shape.width >= GEMM_PARALLEL_THRESHOLD / 4;
 }
 
-/* A row looks at no other row of this step: with many rows each thread has its own and waits for nobody. With fewer the
- * threads share each product, so that a weight is read once. */
-void decoder_step(int threads, const decoder *d, int64_t groups, const past *pasts, float *x, float *out)
+/* A row does not depend on the other rows of its step: with many rows each thread computes its own and waits for nobody.
+ * With fewer the threads share each product, so that a weight is read once. */
+int decoder_step(int threads, const decoder_stack *d, int64_t caches, const kv_cache_view *views, float *x, float *out)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < groups; i++) count += pasts[i].rows;
-    member *rows = malloc((size_t)(count ? count : 1) * sizeof(*rows)), *row = rows;
-    if (!rows) abort();
-    for (int64_t i = 0; i < groups; i++)
-        for (int64_t number = 0; number < pasts[i].rows; number++) *row++ = (member){pasts + i, number};
-    if (!shares_products(d, count)) threads = 1;
-    if (threads == 1 || count < threads * ROWS_A_THREAD)
-        step_rows(threads, d, rows, 0, count, x, out);
+    for (int64_t i = 0; i < caches; i++) count += views[i].hypotheses;
+    step_row *rows = zeroed(count, sizeof(*rows)), *row = rows;
+    if (!rows) return OUT_OF_MEMORY;
+    for (int64_t i = 0; i < caches; i++)
+        for (int64_t n = 0; n < views[i].hypotheses; n++) *row++ = (step_row){views + i, n};
+    int status = SUCCESS;
+    if (!parallel_step(d, count)) threads = 1;
+    if (threads == 1 || count < threads * ROWS_PER_THREAD)
+        status = step_rows(threads, d, rows, 0, count, x, out);
     else
 #pragma omp parallel num_threads(threads)
     {
         int64_t first, last;
-        own_part(count, &first, &last);
-        if (last > first) step_rows(1, d, rows, first, last, x, out);
+        thread_range(count, &first, &last);
+        if (last > first) record(&status, step_rows(1, d, rows, first, last, x, out));
     }
     free(rows);
+    return status;
 }
 
-EXPORT void saccade_decoder_step(int threads, const decoder *d, const past *p, float *x, float *out)
+/* Whether all indices of a KV cache are in range. */
+static int check_cache(const kv_cache_view *c)
 {
-    decoder_step(threads, d, 1, p, x, out);
+    const packed_memory *m = c->memory;
+    if (c->positions < 1 || c->capacity < c->positions || c->beam < 1 || c->first_sentence < 0) return INDEX_OUT_OF_RANGE;
+    for (int64_t n = 0; n < c->hypotheses; n++) {
+        int64_t sentence = c->first_sentence + n / c->beam;
+        if (sentence >= m->sentences || m->first[sentence] < 0 || m->counts[sentence] < 0) return INDEX_OUT_OF_RANGE;
+        if (m->first[sentence] > m->rows - m->counts[sentence]) return INDEX_OUT_OF_RANGE;
+        for (int64_t t = 0; c->step_hypotheses && t < c->positions; t++) {
+            int64_t origin = c->origin[n * c->capacity + t];
+            if (origin < 0 || origin >= c->step_hypotheses[t]) return INDEX_OUT_OF_RANGE;
+        }
+    }
+    return SUCCESS;
+}
+
+EXPORT int saccade_decoder_step(int threads, const decoder_stack *d, const kv_cache_view *c, float *x, float *out)
+{
+    int status = check_cache(c);
+    return status == SUCCESS ? decoder_step(threads, d, 1, c, x, out) : status;
 }

@@ -1,511 +1,660 @@
-/* The searches of saccade.decoding for a Transformer and any number of sentences, in one call.
+/* Greedy and beam search of a Transformer for any number of sentences, in one call.
  *
- * They do what greedy.py and beam.py do, step for step and in the same order; those say why. No step waits for Python, and
- * when a sentence ends the next one takes its place: a step has rows of sentences that are at different places, and is as
- * large as it is fastest with until the last sentences are begun. Sentences that are not encoded yet are encoded a few at a
- * time when their turn comes, so that their memory is in the cache and never that of all. What is found does not depend on
- * who is beside whom, but for rounding where a few rows are multiplied in another way than many. */
+ * The algorithms are those of decoding/greedy.py and decoding/beam.py, step for step. No step waits for Python, and when a
+ * sentence ends the next one takes its slot (continuous batching): the rows of a step belong to sentences at different
+ * positions, and a step keeps its best size until the last sentences have begun. Sentences that are not encoded yet are
+ * encoded a few at a time, just before their search, so that their memory is in the cache. Results do not depend on which
+ * sentences share a step, except for rounding where a few rows are multiplied by another kernel than many. */
 
+#include "allocation.h"
 #include "argmax_int8.h"
-#include "transformer_sublayers.h"
 #include "top_k.h"
+#include "transformer_sublayers.h"
 
-#define ROWS_AT_ONCE 30   /* of a step, about: few enough for the cache (docs/log.md) */
-#define LOGITS_AT_ONCE 12 /* of these, whose logits are made before anybody looks at them: for the cache too */
-#define LARGE (16 << 20)  /* bytes of weights that are in no cache anyway: */
-#define TIMES_IF_LARGE 4  /* as many of both then, so that each weight is read for more rows */
-#define MANY_ROWS 12      /* of a step: worth turning the decoder's weights round for */
-#define MANY_PLACES 48    /* of all sources: the same for what encodes them */
-#define TAKEN_AT_ONCE 8   /* sentences that a thread takes, and encodes together */
-#define STEPS_A_BLOCK 16  /* whose keys and values are beside each other */
+#define ROWS_PER_STEP 30          /* about: few enough for the cache (docs/log.md) */
+#define LOGIT_ROWS 12             /* rows of logits that are computed before their top k: for the cache too */
+#define LARGE_WEIGHTS (16 << 20)  /* bytes of weights that no cache holds anyway, so that */
+#define LARGE_FACTOR 4            /* times as many rows share each read of a weight */
+#define MIN_TRANSPOSE_ROWS 12     /* rows per step from which block-transposing the decoder's weights pays off */
+#define MIN_TRANSPOSE_TOKENS 48   /* source tokens from which it pays off for the encoder */
+#define SENTENCES_PER_GROUP 8     /* that a thread takes and encodes together */
+#define STEPS_PER_BLOCK 16        /* steps whose keys and values are allocated together */
 
-static _Atomic int searches; /* calls that run now, of several threads of Python */
+static _Atomic int searches; /* calls that run now, from several Python threads */
 
-/* As many threads as a step may take: several teams on the same cores would wait for each other at every product. */
-static int team_of(int threads) { return searches > 1 ? 1 : threads; }
+/* The number of threads of a step: several OpenMP teams on the same cores would wait for each other at every product. */
+static int team_size(int threads) { return searches > 1 ? 1 : threads; }
 
-/* What to search for. */
+/* The arguments of a search, and what its threads share. */
 typedef struct {
-    const decoder *decoder;
-    const words *words;
-    const sources *sources; /* or NULL, and there is a memory */
-    memory memory;
-    const rules *rules;
-    int64_t sentences, taken, beam;
-    int64_t wanted, logits; /* continuations of a hypothesis that are looked at, LOGITS_AT_ONCE */
-    hypotheses found;
-    float *turned_output;        /* or NULL */
-    float *const *turned_memory; /* (layers): what makes the keys and values of the memory, or NULL */
-} task;
+    const decoder_stack *decoder;
+    const token_tables *tables;
+    const source_batch *sources; /* NULL if there is a memory */
+    packed_memory memory;
+    const search_limits *limits;
+    int64_t sentences, group_size, beam;
+    int64_t candidates; /* continuations of a hypothesis that are ranked */
+    int64_t logit_rows;
+    hypothesis_buffers found;
+    float *transposed_output;       /* or NULL */
+    float *const *transposed_cross; /* (layers): the block-transposed cross_kv weights, or NULL */
+    const int *stop;                /* a flag that ends the search when somebody sets it, or NULL */
+    int *status;                    /* the first failure of any thread ends all */
+} search_task;
 
-/* Sentences that were taken together, and their memory, which is let go with the last of them. */
-typedef struct {
-    memory memory;
-    int64_t before, left; /* number of the memory's first sentence; how many are not done */
-    float *values;        /* those of the memory, if they were made for these sentences alone */
-    int64_t *places;
-} bunch;
-
-/* A sentence that is being searched: its live hypotheses, at most `most` of them, and what all their steps have left. */
-typedef struct {
-    bunch *bunch;
-    int64_t number, rows, most, limit, count;
-    float **steps;          /* (limit): some of them are parts of one block (layers, STEPS_A_BLOCK, most, 2 width) */
-    int64_t *layer_strides; /* (limit) */
-    int64_t *origin, *next_origin;       /* (most, limit) */
-    int64_t *tokens, *next_tokens;       /* (most, limit), without the beginning */
-    float *token_logs, *next_token_logs; /* (most, limit) */
-    float *logs;                         /* (most) */
-} live;
-
-static void *room(int64_t count, size_t size)
+static int ended(const search_task *task)
 {
-    void *place = calloc((size_t)(count ? count : 1), size);
-    if (!place) abort();
-    return place;
+    if (task->stop && __atomic_load_n(task->stop, __ATOMIC_RELAXED)) record(task->status, STOPPED);
+    return recorded(task->status) != SUCCESS;
 }
 
-/* A token at a place as a row. */
-INLINE void embed(int64_t width, const float *table, int64_t token, float scale, const float *positions, int64_t place,
+/* Sentences that were taken together, and their memory, which is freed with the last of them. */
+typedef struct {
+    packed_memory memory;
+    int64_t first_sentence, remaining;
+    float **kv;    /* (layers): pointers into `storage` */
+    float *storage; /* (layers, rows, 2 width), if the memory was made for this group */
+    int64_t *ranges;
+} sentence_group;
+
+/* A sentence in search: its live hypotheses, at most `beam` of them. */
+typedef struct {
+    sentence_group *group;
+    int64_t number, hypotheses, beam, limit, positions;
+    float **steps;                                      /* (limit, layers): parts of blocks (layers, STEPS_PER_BLOCK, beam, 2 width) */
+    int64_t *origin, *next_origin;                      /* (beam, limit) */
+    int64_t *tokens, *next_tokens;                      /* (beam, limit), without the begin token */
+    float *token_log_probabilities, *next_token_log_probabilities; /* (beam, limit) */
+    float *log_probabilities;                           /* (beam) */
+} live_sentence;
+
+/* The embedding of a token at a position. */
+INLINE void embed(int64_t width, const float *table, int64_t token, float scale, const float *positions, int64_t position,
                   float *x)
 {
-    for (int64_t at = 0; at < width; at++) x[at] = table[token * width + at] * scale + positions[place * width + at];
+    for (int64_t at = 0; at < width; at++) x[at] = table[token * width + at] * scale + positions[position * width + at];
 }
 
-/* Keys and values of `count` sentences from `first` on, from their tokens. */
-static void encode_bunch(int threads, const task *t, int64_t first, int64_t count, bunch *own)
+/* Encode the sentences of a group and project their memory. */
+static int encode_group(int threads, const search_task *task, int64_t first, int64_t count, sentence_group *group)
 {
-    const sources *s = t->sources;
-    shape d = t->decoder->shape;
-    const int64_t *starts = s->starts + first;
-    int64_t width = d.width, begin = starts[0], rows = starts[count] - begin;
-    float *x = room(rows * width, 4), *out = room(rows * width, 4);
-    own->values = room(d.layers * rows * 2 * width, 4);
-    own->places = room(2 * count, sizeof(*own->places));
-    for (int64_t i = 0; i < count; i++) {
-        own->places[i] = starts[i] - begin;
-        own->places[count + i] = starts[i + 1] - starts[i];
+    const source_batch *s = task->sources;
+    stack_shape shape = task->decoder->shape;
+    const int64_t *cu_seqlens = s->cu_seqlens + first;
+    int64_t width = shape.width, begin = cu_seqlens[0], rows = cu_seqlens[count] - begin;
+    float *x = zeroed(rows * width, 4), *out = zeroed(rows * width, 4);
+    group->storage = zeroed(shape.layers * rows * 2 * width, 4);
+    group->kv = zeroed(shape.layers, sizeof(*group->kv));
+    group->ranges = zeroed(2 * count, sizeof(*group->ranges));
+    int status = x && out && group->storage && group->kv && group->ranges ? SUCCESS : OUT_OF_MEMORY;
+    if (status == SUCCESS) {
+        for (int64_t i = 0; i < count; i++) {
+            group->ranges[i] = cu_seqlens[i] - begin;
+            group->ranges[count + i] = cu_seqlens[i + 1] - cu_seqlens[i];
+        }
+        for (int64_t row = 0; row < rows; row++)
+            embed(width, s->embedding, s->tokens[begin + row], s->scale, s->positions, s->position_ids[begin + row],
+                  x + row * width);
+        status = encoder_forward(threads, s->encoder, count, cu_seqlens, x, out);
     }
-    for (int64_t row = 0; row < rows; row++)
-        embed(width, s->embedding, s->tokens[begin + row], s->scale, s->positions, s->places[begin + row],
-              x + row * width);
-    encode_rows(threads, s->encoder, count, starts, x, out);
-#pragma omp parallel for num_threads(threads) if (rows * width * width >= 8 * ALONE_BELOW) schedule(static)
-    for (int64_t l = 0; l < d.layers; l++) {
-        const decoder_weights *w = t->decoder->weights + l;
-        float *turned[MATRICES] = {[KEY_VALUE] = t->turned_memory ? t->turned_memory[l] : NULL};
-        other_forms other = {w->other.bytes, t->turned_memory ? turned : NULL};
-        linear(1, rows, width, 2 * width, out, w->key_value, other, KEY_VALUE, own->values + l * rows * 2 * width);
+    if (status == SUCCESS) {
+#pragma omp parallel for num_threads(threads) if (rows * width * width >= 8 * PARALLEL_THRESHOLD) schedule(static)
+        for (int64_t l = 0; l < shape.layers; l++) {
+            const decoder_layer_weights *w = task->decoder->layers + l;
+            float *transposed[MATRICES] = {[CROSS_KV] = task->transposed_cross ? task->transposed_cross[l] : NULL};
+            weight_forms forms = {w->forms.int8, task->transposed_cross ? transposed : NULL};
+            group->kv[l] = group->storage + l * rows * 2 * width;
+            record(&status, linear(1, rows, width, 2 * width, out, w->cross_kv, forms, CROSS_KV, group->kv[l]));
+        }
     }
-    own->before = first;
-    own->memory = (memory){own->values, rows, own->places, own->places + count};
+    group->first_sentence = first;
+    group->memory = (packed_memory){group->kv, rows, group->ranges, group->ranges + count, count};
     free(x);
     free(out);
+    return status;
 }
 
-/* The next sentences that nobody has taken, *first to *last; who takes which depends on the clock. NULL: there are none. */
-static bunch *take_next(int threads, const task *t, int64_t *next, int64_t *first, int64_t *last)
+/* Leave a group with some of its sentences; the last ones free it. */
+static void release_group(sentence_group *group, int64_t sentences)
 {
+    group->remaining -= sentences;
+    if (group->remaining) return;
+    free(group->storage);
+    free(group->kv);
+    free(group->ranges);
+    free(group);
+}
+
+/* The next sentences that no thread has taken, *first to *last; NULL if there are none, or after a failure. Which thread takes
+ * which sentences depends on the clock. */
+static sentence_group *take_group(int threads, const search_task *task, int64_t *next, int64_t *first, int64_t *last)
+{
+    int64_t taken;
 #pragma omp atomic capture
     {
-        *first = *next;
-        *next += t->taken;
+        taken = *next;
+        *next += task->group_size;
     }
-    if (*first >= t->sentences) return NULL;
-    *last = *first + t->taken < t->sentences ? *first + t->taken : t->sentences;
-    bunch *own = room(1, sizeof(*own));
-    own->left = *last - *first;
-    if (t->sources)
-        encode_bunch(threads, t, *first, own->left, own);
+    *first = *last = taken;
+    if (taken >= task->sentences) return NULL;
+    int64_t end = taken + task->group_size < task->sentences ? taken + task->group_size : task->sentences;
+    sentence_group *group = zeroed(1, sizeof(*group));
+    if (!group) {
+        record(task->status, OUT_OF_MEMORY);
+        return NULL;
+    }
+    group->remaining = end - taken;
+    int status = SUCCESS;
+    if (task->sources)
+        status = encode_group(threads, task, taken, group->remaining, group);
     else
-        own->memory = t->memory;
-    return own;
+        group->memory = task->memory;
+    if (status != SUCCESS) {
+        record(task->status, status);
+        release_group(group, group->remaining);
+        return NULL;
+    }
+    *last = end;
+    return group;
 }
 
-static void leave(bunch *own)
+/* Free a sentence's own buffers. */
+static void free_live(live_sentence *l, int64_t layers)
 {
-    if (--own->left) return;
-    free(own->values);
-    free(own->places);
-    free(own);
-}
-
-static live begin_live(const task *t, bunch *own, int64_t number)
-{
-    int64_t most = t->beam, limit = t->rules->limits[number];
-    live l = {.bunch = own, .number = number, .rows = 1, .most = most, .limit = limit};
-    l.steps = room(limit, sizeof(*l.steps));
-    l.layer_strides = room(limit, sizeof(*l.layer_strides));
-    l.origin = room(2 * most * limit, sizeof(*l.origin));
-    l.tokens = room(2 * most * limit, sizeof(*l.tokens));
-    l.token_logs = room(2 * most * limit, sizeof(*l.token_logs));
-    l.logs = room(most, sizeof(*l.logs));
-    l.next_origin = l.origin + most * limit;
-    l.next_tokens = l.tokens + most * limit;
-    l.next_token_logs = l.token_logs + most * limit;
-    return l;
-}
-
-static void end_live(live *l)
-{
-    leave(l->bunch);
-    for (int64_t t = 0; t < l->count; t += STEPS_A_BLOCK) free(l->steps[t]);
+    for (int64_t t = 0; l->steps && t < l->positions; t += STEPS_PER_BLOCK) free(l->steps[t * layers]);
     free(l->steps);
-    free(l->layer_strides);
     free(l->origin < l->next_origin ? l->origin : l->next_origin);
     free(l->tokens < l->next_tokens ? l->tokens : l->next_tokens);
-    free(l->token_logs < l->next_token_logs ? l->token_logs : l->next_token_logs);
-    free(l->logs);
+    free(l->token_log_probabilities < l->next_token_log_probabilities ? l->token_log_probabilities
+                                                                      : l->next_token_log_probabilities);
+    free(l->log_probabilities);
 }
 
-/* Room for a step of all sentences. */
-typedef struct {
-    past *groups;    /* (sentences) */
-    float *x, *out;  /* (rows, width) */
-    float *logits;   /* (logits, vocabulary), unless only the largest is looked for */
-    float *values;   /* (rows, wanted) */
-    int64_t *places; /* (rows, wanted) */
-    int64_t *nevers; /* (rows): how many tokens each may not write */
-} buffers;
+static int begin_live(const search_task *task, sentence_group *group, int64_t number, live_sentence *found)
+{
+    int64_t beam = task->beam, limit = task->limits->limits[number], layers = task->decoder->shape.layers;
+    live_sentence l = {.group = group, .number = number, .hypotheses = 1, .beam = beam, .limit = limit};
+    int64_t *origin = zeroed(2 * beam * limit, sizeof(*origin)), *tokens = zeroed(2 * beam * limit, sizeof(*tokens));
+    float *logs = zeroed(2 * beam * limit, sizeof(*logs));
+    l.steps = zeroed(limit * layers, sizeof(*l.steps));
+    l.log_probabilities = zeroed(beam, sizeof(*l.log_probabilities));
+    if (!origin || !tokens || !logs || !l.steps || !l.log_probabilities) {
+        free(origin);
+        free(tokens);
+        free(logs);
+        free(l.steps);
+        free(l.log_probabilities);
+        return OUT_OF_MEMORY;
+    }
+    l.origin = origin, l.next_origin = origin + beam * limit;
+    l.tokens = tokens, l.next_tokens = tokens + beam * limit;
+    l.token_log_probabilities = logs, l.next_token_log_probabilities = logs + beam * limit;
+    *found = l;
+    return SUCCESS;
+}
 
-/* Where the rows end that may write what the first of them may. */
-static int64_t end_of_alike(const int64_t *nevers, int64_t first, int64_t rows)
+/* Buffers for one step of all live sentences. */
+typedef struct {
+    kv_cache_view *views;      /* (live sentences) */
+    float *x, *out;            /* (rows, width) */
+    float *logits;             /* (logit_rows, vocabulary), unless only the largest logit is needed */
+    float *values;             /* (rows, candidates) */
+    int64_t *tokens;           /* (rows, candidates) */
+    int64_t *suppressed_count; /* (rows) */
+} step_buffers;
+
+static int allocate_buffers(const search_task *task, int64_t sentences, step_buffers *b)
+{
+    int64_t rows = sentences * task->beam, width = task->decoder->shape.width;
+    b->views = zeroed(sentences, sizeof(*b->views));
+    b->x = zeroed(rows * width, 4);
+    b->out = zeroed(rows * width, 4);
+    b->logits = task->tables->int8_argmax ? NULL : zeroed(task->logit_rows * task->tables->vocabulary, 4);
+    b->values = zeroed(rows * task->candidates, 4);
+    b->tokens = zeroed(rows * task->candidates, 8);
+    b->suppressed_count = zeroed(rows, 8);
+    int complete = b->views && b->x && b->out && b->values && b->tokens && b->suppressed_count;
+    return complete && (b->logits || task->tables->int8_argmax) ? SUCCESS : OUT_OF_MEMORY;
+}
+
+static void free_buffers(step_buffers *b)
+{
+    free(b->suppressed_count);
+    free(b->tokens);
+    free(b->values);
+    free(b->logits);
+    free(b->out);
+    free(b->x);
+    free(b->views);
+}
+
+/* The end of the rows from `first` on that have the same suppressed tokens. */
+static int64_t end_of_alike(const int64_t *suppressed_count, int64_t first, int64_t rows)
 {
     int64_t last = first + 1;
-    while (last < rows && nevers[last] == nevers[first]) last++;
+    while (last < rows && suppressed_count[last] == suppressed_count[first]) last++;
     return last;
 }
 
-/* The most probable token of each row. */
-static void choose_one(int threads, const task *t, int64_t rows, buffers b)
+/* The most probable token of each row, without all logits. */
+static int argmax_tokens(int threads, const search_task *task, int64_t rows, step_buffers b)
 {
-    const words *w = t->words;
-    for (int64_t first = 0, last; first < rows; first = last) {
-        last = end_of_alike(b.nevers, first, rows);
-        screen_best(threads, last - first, b.out + first * t->decoder->shape.width, w->screen, !w->bytes, b.nevers[first],
-                    t->rules->never, b.values + first, b.places + first);
+    const token_tables *w = task->tables;
+    int status = SUCCESS;
+    for (int64_t first = 0, last; status == SUCCESS && first < rows; first = last) {
+        last = end_of_alike(b.suppressed_count, first, rows);
+        status = argmax_int8(threads, last - first, b.out + first * task->decoder->shape.width, w->int8_argmax, !w->int8_output,
+                             b.suppressed_count[first], task->limits->suppressed, b.values + first, b.tokens + first);
     }
+    return status;
 }
 
-/* The most probable tokens of each row, with their log-probabilities: (rows, wanted). */
-static void choose_some(int threads, const task *t, int64_t rows, buffers b)
+/* The most probable tokens of each row and their log-probabilities, (rows, candidates). */
+static int top_k_tokens(int threads, const search_task *task, int64_t rows, step_buffers b)
 {
-    const words *w = t->words;
-    int64_t width = t->decoder->shape.width;
-    float *turned = t->turned_output;
-    other_forms output = {w->bytes, turned ? &turned : NULL};
-    for (int64_t at = 0; at < rows; at += t->logits) {
-        int64_t end = at + t->logits < rows ? at + t->logits : rows;
+    const token_tables *w = task->tables;
+    int64_t width = task->decoder->shape.width, k = task->candidates;
+    float *transposed = task->transposed_output;
+    weight_forms forms = {w->int8_output, transposed ? &transposed : NULL};
+    int status = SUCCESS;
+    for (int64_t at = 0; status == SUCCESS && at < rows; at += task->logit_rows) {
+        int64_t end = at + task->logit_rows < rows ? at + task->logit_rows : rows;
         const float *x = b.out + at * width;
-        linear(threads, end - at, width, w->vocabulary, x, w->output, output, 0, b.logits);
-        for (int64_t first = at, last; first < end; first = last) {
-            last = end_of_alike(b.nevers, first, end);
-            largest(threads, last - first, w->vocabulary, b.logits + (first - at) * w->vocabulary, b.nevers[first],
-                    t->rules->never, t->wanted, b.values + first * t->wanted, b.places + first * t->wanted);
+        status = linear(threads, end - at, width, w->vocabulary, x, w->output, forms, 0, b.logits);
+        for (int64_t first = at, last; status == SUCCESS && first < end; first = last) {
+            last = end_of_alike(b.suppressed_count, first, end);
+            status = top_k_rows(threads, last - first, w->vocabulary, b.logits + (first - at) * w->vocabulary,
+                                b.suppressed_count[first], task->limits->suppressed, k, b.values + first * k,
+                                b.tokens + first * k);
         }
     }
+    return status;
 }
 
-/* One more place of all live hypotheses: the most probable tokens of each, (rows, wanted). */
-static void look_further(int threads, const task *t, int64_t count, live *some, buffers b)
+/* Pointers to the keys and values of a sentence's next step, in all layers. */
+static int append_step(live_sentence *l, stack_shape s)
 {
-    const words *w = t->words;
-    const rules *r = t->rules;
-    int64_t width = t->decoder->shape.width, layers = t->decoder->shape.layers, rows = 0;
-    for (int64_t i = 0; i < count; i++) {
-        live *l = some + i;
-        int64_t place = l->count++;
-        int64_t step = l->most * 2 * width, block = layers * STEPS_A_BLOCK * step;
-        l->steps[place] = place % STEPS_A_BLOCK ? l->steps[place - 1] + step : room(block, 4);
-        l->layer_strides[place] = STEPS_A_BLOCK * step;
-        b.groups[i] = (past){.rows = l->rows, .count = l->count, .places = l->limit, .row = 2 * width, .steps = l->steps,
-                             .layer_strides = l->layer_strides, .origin = l->origin, .memory = &l->bunch->memory,
-                             .sentence = l->number - l->bunch->before, .beam = l->rows};
-        for (int64_t row = 0; row < l->rows; row++, rows++) {
-            int64_t token = place ? l->tokens[row * l->limit + place - 1] : r->begin;
-            l->origin[row * l->limit + place] = row;
-            b.nevers[rows] = r->nevers - (place >= r->min_length);
-            embed(width, w->embedding, token, w->scale, w->positions, place, b.x + rows * width);
-        }
-    }
-    decoder_step(threads, t->decoder, count, b.groups, b.x, b.out);
-    int64_t work = rows * width * w->vocabulary / (w->screen || w->bytes ? 4 : 1);
-    if (!shares_products(t->decoder, rows) && work < 4 * PRODUCT_ALONE_BELOW) threads = 1;
-    if (w->screen)
-        choose_one(threads, t, rows, b);
-    else
-        choose_some(threads, t, rows, b);
+    int64_t step = l->beam * 2 * s.width, slot = l->positions % STEPS_PER_BLOCK;
+    float **pointers = l->steps + l->positions * s.layers;
+    float *block = slot ? l->steps[(l->positions - slot) * s.layers] : zeroed(s.layers * STEPS_PER_BLOCK * step, 4);
+    if (!block) return OUT_OF_MEMORY;
+    for (int64_t layer = 0; layer < s.layers; layer++) pointers[layer] = block + (layer * STEPS_PER_BLOCK + slot) * step;
+    l->positions++;
+    return SUCCESS;
 }
 
+/* One step of all live hypotheses: the most probable next tokens of each, (rows, candidates). */
+static int search_step(int threads, const search_task *task, int64_t count, live_sentence *live, step_buffers b)
+{
+    const token_tables *w = task->tables;
+    const search_limits *limits = task->limits;
+    int64_t width = task->decoder->shape.width, rows = 0;
+    for (int64_t i = 0; i < count; i++) {
+        live_sentence *l = live + i;
+        int64_t position = l->positions;
+        int status = append_step(l, task->decoder->shape);
+        if (status != SUCCESS) return status;
+        b.views[i] = (kv_cache_view){.hypotheses = l->hypotheses, .positions = l->positions, .capacity = l->limit,
+                                     .row_width = 2 * width, .steps = l->steps, .origin = l->origin,
+                                     .memory = &l->group->memory, .first_sentence = l->number - l->group->first_sentence,
+                                     .beam = l->hypotheses};
+        for (int64_t n = 0; n < l->hypotheses; n++, rows++) {
+            int64_t token = position ? l->tokens[n * l->limit + position - 1] : limits->begin;
+            l->origin[n * l->limit + position] = n;
+            b.suppressed_count[rows] = limits->suppressed_count - (position >= limits->min_length);
+            embed(width, w->embedding, token, w->scale, w->positions, position, b.x + rows * width);
+        }
+    }
+    int status = decoder_step(threads, task->decoder, count, b.views, b.x, b.out);
+    if (status != SUCCESS) return status;
+    int64_t work = rows * width * w->vocabulary / (w->int8_argmax || w->int8_output ? 4 : 1);
+    if (!parallel_step(task->decoder, rows) && work < 4 * GEMM_PARALLEL_THRESHOLD) threads = 1;
+    return w->int8_argmax ? argmax_tokens(threads, task, rows, b) : top_k_tokens(threads, task, rows, b);
+}
+
+/* A continuation of hypothesis `parent`: its next token, and the log-probabilities of token and hypothesis. */
 typedef struct {
     int64_t parent, token;
     float log, total;
 } candidate;
 
-/* The best candidates, falling, equal ones in their order. */
-static void sort_candidates(int64_t count, candidate *all_of_them)
+/* Sort candidates by falling total; equal ones keep their order. */
+static void sort_candidates(int64_t count, candidate *candidates)
 {
     for (int64_t i = 1; i < count; i++) {
-        candidate one = all_of_them[i];
+        candidate one = candidates[i];
         int64_t at = i;
-        for (; at && all_of_them[at - 1].total < one.total; at--) all_of_them[at] = all_of_them[at - 1];
-        all_of_them[at] = one;
+        for (; at && candidates[at - 1].total < one.total; at--) candidates[at] = candidates[at - 1];
+        candidates[at] = one;
     }
 }
 
-/* Put a hypothesis among the `most` best of its sentence: a finished one before every other, else by score, after its
- * equals. */
-static void keep(const hypotheses *h, const live *l, candidate last, float score, int64_t finished)
+/* Insert a hypothesis into the n-best list of its sentence: finished ones first, then by score, after equal ones. */
+static void insert_hypothesis(const hypothesis_buffers *h, const live_sentence *l, candidate last, float score,
+                              int64_t finished)
 {
-    int64_t *lengths = h->lengths + l->number * h->most, *ended = h->finished + l->number * h->most;
-    float *logs = h->logs + l->number * h->most, *scores = h->scores + l->number * h->most;
+    int64_t *lengths = h->lengths + l->number * h->capacity, *ends = h->finished + l->number * h->capacity;
+    float *logs = h->log_probabilities + l->number * h->capacity, *scores = h->scores + l->number * h->capacity;
     int64_t *tokens = h->tokens + h->starts[l->number], *count = h->counts + l->number, at = *count;
-    float *token_logs = h->token_logs + h->starts[l->number];
-    while (at && (ended[at - 1] < finished || (ended[at - 1] == finished && scores[at - 1] < score))) at--;
-    if (at == h->most) return;
-    int64_t moved = (*count < h->most ? *count : h->most - 1) - at, limit = l->limit, length = l->count;
-#define MOVE(column, each) \
-    memmove((column) + (at + 1) * (each), (column) + at * (each), (size_t)(moved * (each)) * sizeof(*(column)))
-    MOVE(tokens, limit);
-    MOVE(token_logs, limit);
-    MOVE(lengths, 1);
-    MOVE(ended, 1);
-    MOVE(logs, 1);
-    MOVE(scores, 1);
-#undef MOVE
+    float *token_logs = h->token_log_probabilities + h->starts[l->number];
+    while (at && (ends[at - 1] < finished || (ends[at - 1] == finished && scores[at - 1] < score))) at--;
+    if (at == h->capacity) return;
+    int64_t moved = (*count < h->capacity ? *count : h->capacity - 1) - at, limit = l->limit, length = l->positions;
+#define SHIFT(column, size) \
+    memmove((column) + (at + 1) * (size), (column) + at * (size), (size_t)(moved * (size)) * sizeof(*(column)))
+    SHIFT(tokens, limit);
+    SHIFT(token_logs, limit);
+    SHIFT(lengths, 1);
+    SHIFT(ends, 1);
+    SHIFT(logs, 1);
+    SHIFT(scores, 1);
+#undef SHIFT
     memcpy(tokens + at * limit, l->tokens + last.parent * limit, 8 * (size_t)(length - 1));
-    memcpy(token_logs + at * limit, l->token_logs + last.parent * limit, 4 * (size_t)(length - 1));
+    memcpy(token_logs + at * limit, l->token_log_probabilities + last.parent * limit, 4 * (size_t)(length - 1));
     tokens[at * limit + length - 1] = last.token;
     token_logs[at * limit + length - 1] = last.log;
     lengths[at] = length;
-    ended[at] = finished;
+    ends[at] = finished;
     logs[at] = last.total;
     scores[at] = score;
-    *count += *count < h->most;
+    *count += *count < h->capacity;
 }
 
-/* Continue with the first `rows` of `going`. */
-static void advance(live *l, int64_t rows, const candidate *going)
+/* Continue with `count` candidates as the live hypotheses. */
+static void reorder(live_sentence *l, int64_t count, const candidate *candidates)
 {
-    int64_t limit = l->limit, done = l->count - 1;
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t from = going[row].parent * limit, to = row * limit;
-        memcpy(l->next_origin + to, l->origin + from, 8 * (size_t)l->count);
+    int64_t limit = l->limit, done = l->positions - 1;
+    for (int64_t n = 0; n < count; n++) {
+        int64_t from = candidates[n].parent * limit, to = n * limit;
+        memcpy(l->next_origin + to, l->origin + from, 8 * (size_t)l->positions);
         memcpy(l->next_tokens + to, l->tokens + from, 8 * (size_t)done);
-        memcpy(l->next_token_logs + to, l->token_logs + from, 4 * (size_t)done);
-        l->next_tokens[to + done] = going[row].token;
-        l->next_token_logs[to + done] = going[row].log;
-        l->logs[row] = going[row].total;
+        memcpy(l->next_token_log_probabilities + to, l->token_log_probabilities + from, 4 * (size_t)done);
+        l->next_tokens[to + done] = candidates[n].token;
+        l->next_token_log_probabilities[to + done] = candidates[n].log;
+        l->log_probabilities[n] = candidates[n].total;
     }
-    live before = *l;
-    l->rows = rows;
+    live_sentence before = *l;
+    l->hypotheses = count;
     l->origin = before.next_origin, l->next_origin = before.origin;
     l->tokens = before.next_tokens, l->next_tokens = before.tokens;
-    l->token_logs = before.next_token_logs, l->next_token_logs = before.token_logs;
+    l->token_log_probabilities = before.next_token_log_probabilities;
+    l->next_token_log_probabilities = before.token_log_probabilities;
 }
 
-/* Whether a sentence goes on after a step with a beam; `all_of_them` has room for every candidate. */
-static int further_by_beam(const task *t, live *l, const float *values, const int64_t *places, candidate *all_of_them)
+/* Extend a sentence by beam search; whether it goes on. `candidates` is scratch for beam * task->candidates of them. */
+static int extend_beam(const search_task *task, live_sentence *l, const float *values, const int64_t *tokens,
+                       candidate *candidates)
 {
-    const rules *r = t->rules;
-    const hypotheses *found = &t->found;
-    int64_t beam = t->beam, count = l->rows * t->wanted, rows = 0, worst_place = (l->number + 1) * found->most - 1;
+    const search_limits *limits = task->limits;
+    const hypothesis_buffers *found = &task->found;
+    int64_t beam = task->beam, count = l->hypotheses * task->candidates, live = 0;
+    int64_t worst_slot = (l->number + 1) * found->capacity - 1;
     for (int64_t i = 0; i < count; i++) {
-        int64_t parent = i / t->wanted;
-        float total = l->logs[parent] + values[i];
-        all_of_them[i] = (candidate){parent, places[i], values[i], total == total ? total : -INFINITY};
+        int64_t parent = i / task->candidates;
+        float total = l->log_probabilities[parent] + values[i];
+        candidates[i] = (candidate){parent, tokens[i], values[i], total == total ? total : -INFINITY};
     }
-    sort_candidates(count, all_of_them);
+    sort_candidates(count, candidates);
     count = count < 2 * beam ? count : 2 * beam;
-    float penalty = r->penalties[l->count - 1];
-    for (int64_t i = 0; i < count; i++) { /* those that go on come to the front */
-        candidate one = all_of_them[i];
+    float penalty = limits->penalties[l->positions - 1];
+    for (int64_t i = 0; i < count; i++) { /* unfinished ones move to the front */
+        candidate one = candidates[i];
         if (!(one.total > -INFINITY)) break;
-        if (one.token == r->end)
-            keep(found, l, one, one.total / penalty, 1);
-        else if (rows < beam)
-            all_of_them[rows++] = one;
+        if (one.token == limits->end)
+            insert_hypothesis(found, l, one, one.total / penalty, 1);
+        else if (live < beam)
+            candidates[live++] = one;
     }
-    if (l->count == l->limit) {
-        for (int64_t i = 0; i < rows; i++) keep(found, l, all_of_them[i], all_of_them[i].total / penalty, 0);
+    if (l->positions == l->limit) {
+        for (int64_t i = 0; i < live; i++) insert_hypothesis(found, l, candidates[i], candidates[i].total / penalty, 0);
         return 0;
     }
-    int full = found->counts[l->number] == found->most && found->finished[worst_place];
-    float worst = full ? found->scores[worst_place] : -INFINITY;
-    int64_t hopeful = 0;
-    while (hopeful < rows && !(worst >= all_of_them[hopeful].total / r->penalties[l->limit - 1])) hopeful++;
-    if (hopeful) advance(l, hopeful, all_of_them);
+    int full = found->counts[l->number] == found->capacity && found->finished[worst_slot];
+    float worst = full ? found->scores[worst_slot] : -INFINITY;
+    int64_t hopeful = 0; /* hypotheses that could still be better than the worst finished one */
+    while (hopeful < live && !(worst >= candidates[hopeful].total / limits->penalties[l->limit - 1])) hopeful++;
+    if (hopeful) reorder(l, hopeful, candidates);
     return hopeful > 0;
 }
 
-/* The same with the most probable token alone. */
-static int further_greedily(const task *t, live *l, float value, int64_t token)
+/* Extend a sentence by its most probable token; whether it goes on. */
+static int extend_greedy(const search_task *task, live_sentence *l, float value, int64_t token)
 {
-    int64_t ended = token == t->rules->end;
-    float log = isfinite(value) ? l->logs[0] + value : -INFINITY;
+    int64_t finished = token == task->limits->end;
+    float log = isfinite(value) ? l->log_probabilities[0] + value : -INFINITY;
     candidate next = {0, token, value, log};
-    if (ended || l->count == l->limit || !isfinite(log)) {
-        keep(&t->found, l, next, log / t->rules->penalties[l->count - 1], ended);
+    if (finished || l->positions == l->limit || !isfinite(log)) {
+        insert_hypothesis(&task->found, l, next, log / task->limits->penalties[l->positions - 1], finished);
         return 0;
     }
-    l->tokens[l->count - 1] = token;
-    l->token_logs[l->count - 1] = value;
-    l->logs[0] = log;
+    l->tokens[l->positions - 1] = token;
+    l->token_log_probabilities[l->positions - 1] = value;
+    l->log_probabilities[0] = log;
     return 1;
 }
 
-/* Search sentences until there are no more, at most `together` of them at a time. */
-static void search_some(int threads, const task *t, int64_t together, int64_t *next)
+/* Search sentences until none is left, at most `slots` of them at a time. */
+static void search_sentences(int threads, const search_task *task, int64_t slots, int64_t *next)
 {
-    int64_t most = together * t->beam, width = t->decoder->shape.width, count = 0, number = 0, last = 0;
-    bunch *taken = NULL;
-    live *some = room(together, sizeof(*some));
-    candidate *candidates = room(t->beam * t->wanted, sizeof(*candidates));
-    buffers b = {room(together, sizeof(past)),
-                 room(most * width, 4),
-                 room(most * width, 4),
-                 t->words->screen ? NULL : room(t->logits * t->words->vocabulary, 4),
-                 room(most * t->wanted, 4),
-                 room(most * t->wanted, 8),
-                 room(most, 8)};
-    for (int64_t more = 1;;) {
-        while (more && count < together) {
-            if (number == last) taken = take_next(threads, t, next, &number, &last);
-            more = taken != NULL;
-            if (more) some[count++] = begin_live(t, taken, number++);
+    int64_t layers = task->decoder->shape.layers, count = 0, number = 0, last = 0, more = 1;
+    sentence_group *group = NULL;
+    step_buffers b;
+    int status = allocate_buffers(task, slots, &b);
+    live_sentence *live = zeroed(slots, sizeof(*live));
+    candidate *candidates = zeroed(task->beam * task->candidates, sizeof(*candidates));
+    record(task->status, live && candidates ? status : OUT_OF_MEMORY);
+    while (!ended(task)) {
+        while (more && count < slots) {
+            if (number == last) group = take_group(threads, task, next, &number, &last);
+            more = number < last;
+            if (!more) break;
+            status = begin_live(task, group, number, live + count);
+            if (status != SUCCESS) {
+                record(task->status, status);
+                break;
+            }
+            number++, count++;
         }
-        if (!count) break;
-        look_further(team_of(threads), t, count, some, b);
-        int64_t row = 0, left = 0;
+        if (!count || ended(task)) break;
+        status = search_step(team_size(threads), task, count, live, b);
+        if (status != SUCCESS) {
+            record(task->status, status);
+            break;
+        }
+        int64_t row = 0, kept = 0;
         for (int64_t i = 0; i < count; i++) {
-            live *l = some + i;
-            const float *values = b.values + row * t->wanted;
-            const int64_t *places = b.places + row * t->wanted;
-            row += l->rows;
-            if (t->beam > 1 ? further_by_beam(t, l, values, places, candidates) : further_greedily(t, l, *values, *places))
-                some[left++] = *l;
-            else
-                end_live(l);
+            live_sentence *l = live + i;
+            const float *values = b.values + row * task->candidates;
+            const int64_t *tokens = b.tokens + row * task->candidates;
+            row += l->hypotheses;
+            if (task->beam > 1 ? extend_beam(task, l, values, tokens, candidates) : extend_greedy(task, l, *values, *tokens))
+                live[kept++] = *l;
+            else {
+                release_group(l->group, 1);
+                free_live(l, layers);
+            }
         }
-        count = left;
+        count = kept;
     }
-    free(b.nevers);
-    free(b.places);
-    free(b.values);
-    free(b.logits);
-    free(b.out);
-    free(b.x);
-    free(b.groups);
+    for (int64_t i = 0; i < count; i++) { /* after a failure */
+        release_group(live[i].group, 1);
+        free_live(live + i, layers);
+    }
+    if (number < last) release_group(group, last - number);
     free(candidates);
-    free(some);
+    free(live);
+    free_buffers(&b);
 }
 
-/* How many bytes of weights a step reads. */
-static int64_t weights_of(const decoder *d, const words *w)
+/* Bytes of weights that a step reads. */
+static int64_t weight_bytes(const decoder_stack *d, const token_tables *w)
 {
     int64_t width = d->shape.width, layer = width * (6 * width + 2 * d->shape.inner);
     int64_t in_layers = d->shape.layers * layer, in_output = w->vocabulary * width;
-    return in_layers * (d->weights->other.bytes ? 1 : 4) + in_output * (w->bytes || w->screen ? 1 : 4);
+    return in_layers * (d->layers->forms.int8 ? 1 : 4) + in_output * (w->int8_output || w->int8_argmax ? 1 : 4);
 }
 
-/* What both stacks have of a layer, turned round, with room for the rest. */
-static float **turned_matrices(int threads, shape s, const float *own, const float *own_output, const float *expand,
-                               const float *contract)
+/* Whether the matrices that encoder and decoder layers have in common could be block-transposed, into `to`. */
+static int transpose_shared(int threads, stack_shape s, const float *qkv, const float *attention_output, const float *expand,
+                            const float *contract, float **to)
 {
-    float **turned = room(MATRICES, sizeof(*turned));
-    turned[OWN] = turned_round(threads, s.width, 3 * s.width, own);
-    turned[OWN_OUTPUT] = turned_round(threads, s.width, s.width, own_output);
-    turned[EXPAND] = turned_round(threads, s.width, s.inner, expand);
-    turned[CONTRACT] = turned_round(threads, s.inner, s.width, contract);
-    return turned;
+    to[QKV] = block_transposed(threads, s.width, 3 * s.width, qkv);
+    to[ATTENTION_OUTPUT] = block_transposed(threads, s.width, s.width, attention_output);
+    to[EXPAND] = block_transposed(threads, s.width, s.inner, expand);
+    to[CONTRACT] = block_transposed(threads, s.inner, s.width, contract);
+    return to[QKV] && to[ATTENTION_OUTPUT] && to[EXPAND] && to[CONTRACT];
 }
 
-static void free_matrices(float **turned)
+static void free_matrices(int64_t count, float **matrices)
 {
-    for (int place = 0; place < MATRICES; place++) free(turned[place]);
-    free(turned);
+    for (int64_t i = 0; matrices && i < count; i++) free(matrices[i]);
+    free(matrices);
 }
 
-/* The layers with all of their weights turned round. */
-static decoder_weights *turned_decoder(int threads, const decoder *d)
+/* Layers with block-transposed weights. */
+static int transpose_decoder(int threads, const decoder_stack *d, decoder_layer_weights *layers)
 {
     int64_t width = d->shape.width;
-    decoder_weights *layers = room(d->shape.layers, sizeof(*layers));
     for (int64_t l = 0; l < d->shape.layers; l++) {
-        decoder_weights *w = layers + l;
-        *w = d->weights[l];
-        float **turned = turned_matrices(threads, d->shape, w->own, w->own_output, w->expand, w->contract);
-        turned[CROSS] = turned_round(threads, width, width, w->cross);
-        turned[CROSS_OUTPUT] = turned_round(threads, width, width, w->cross_output);
-        w->other.turned = turned;
+        const decoder_layer_weights *w = d->layers + l;
+        float **to = zeroed(MATRICES, sizeof(*to));
+        layers[l] = *w;
+        layers[l].forms.transposed = to;
+        if (!to || !transpose_shared(threads, d->shape, w->qkv, w->attention_output, w->expand, w->contract, to))
+            return OUT_OF_MEMORY;
+        to[CROSS_QUERY] = block_transposed(threads, width, width, w->cross_query);
+        to[CROSS_OUTPUT] = block_transposed(threads, width, width, w->cross_output);
+        if (!to[CROSS_QUERY] || !to[CROSS_OUTPUT]) return OUT_OF_MEMORY;
     }
-    return layers;
+    return SUCCESS;
 }
 
-static encoder_weights *turned_encoder(int threads, const encoder *e)
+static int transpose_encoder(int threads, const encoder_stack *e, encoder_layer_weights *layers)
 {
-    encoder_weights *layers = room(e->shape.layers, sizeof(*layers));
     for (int64_t l = 0; l < e->shape.layers; l++) {
-        encoder_weights *w = layers + l;
-        *w = e->weights[l];
-        w->other.turned = turned_matrices(threads, e->shape, w->own, w->own_output, w->expand, w->contract);
+        const encoder_layer_weights *w = e->layers + l;
+        float **to = zeroed(MATRICES, sizeof(*to));
+        layers[l] = *w;
+        layers[l].forms.transposed = to;
+        if (!to || !transpose_shared(threads, e->shape, w->qkv, w->attention_output, w->expand, w->contract, to))
+            return OUT_OF_MEMORY;
     }
-    return layers;
+    return SUCCESS;
 }
 
-static float **turned_keys_values(int threads, const decoder *d)
+static int transpose_cross(int threads, const decoder_stack *d, float **matrices)
 {
-    float **turned = room(d->shape.layers, sizeof(*turned));
-    for (int64_t l = 0; l < d->shape.layers; l++)
-        turned[l] = turned_round(threads, d->shape.width, 2 * d->shape.width, d->weights[l].key_value);
-    return turned;
+    for (int64_t l = 0; l < d->shape.layers; l++) {
+        matrices[l] = block_transposed(threads, d->shape.width, 2 * d->shape.width, d->layers[l].cross_kv);
+        if (!matrices[l]) return OUT_OF_MEMORY;
+    }
+    return SUCCESS;
 }
 
-/* The best hypotheses of every sentence, greedy if the beam is 1, from their sources or from a memory. Threads share the
- * sentences, or the products of fewer sentences than threads. */
-EXPORT void saccade_search(int threads, const decoder *d, const words *w, const sources *s, memory m, const rules *r,
-                           int64_t sentences, int64_t beam, hypotheses found)
+/* Block-transposed weights of a search: NULL where the search has too few rows for them. */
+typedef struct {
+    decoder_layer_weights *decoder;
+    encoder_layer_weights *encoder;
+    float **cross, *output;
+} transposed_weights;
+
+static int transpose_weights(int threads, const decoder_stack *d, const token_tables *w, const source_batch *s, int many_rows,
+                             int many_tokens, transposed_weights *to)
 {
-    int64_t wanted = beam == 1 ? 1 : 2 * beam < w->vocabulary ? 2 * beam : w->vocabulary, next = 0;
-    int64_t times = weights_of(d, w) > LARGE ? TIMES_IF_LARGE : 1;
-    int64_t together = times * ROWS_AT_ONCE / beam > 1 ? times * ROWS_AT_ONCE / beam : 1;
+    int status = SUCCESS;
+    if (many_rows && !d->layers->forms.int8) {
+        to->decoder = zeroed(d->shape.layers, sizeof(*to->decoder));
+        status = to->decoder ? transpose_decoder(threads, d, to->decoder) : OUT_OF_MEMORY;
+        if (status == SUCCESS && !w->int8_argmax && !w->int8_output) {
+            to->output = block_transposed(threads, d->shape.width, w->vocabulary, w->output);
+            status = to->output ? SUCCESS : OUT_OF_MEMORY;
+        }
+    }
+    if (status == SUCCESS && many_tokens && !s->encoder->layers->forms.int8) {
+        to->encoder = zeroed(s->encoder->shape.layers, sizeof(*to->encoder));
+        status = to->encoder ? transpose_encoder(threads, s->encoder, to->encoder) : OUT_OF_MEMORY;
+    }
+    if (status == SUCCESS && many_tokens && !d->layers->forms.int8) {
+        to->cross = zeroed(d->shape.layers, sizeof(*to->cross));
+        status = to->cross ? transpose_cross(threads, d, to->cross) : OUT_OF_MEMORY;
+    }
+    return status;
+}
+
+static void free_transposed(const decoder_stack *d, const source_batch *s, transposed_weights *w)
+{
+    for (int64_t l = 0; w->decoder && l < d->shape.layers; l++) free_matrices(MATRICES, w->decoder[l].forms.transposed);
+    for (int64_t l = 0; w->encoder && l < s->encoder->shape.layers; l++)
+        free_matrices(MATRICES, w->encoder[l].forms.transposed);
+    free_matrices(d->shape.layers, w->cross);
+    free(w->decoder);
+    free(w->encoder);
+    free(w->output);
+}
+
+static int outside(int64_t index, int64_t size) { return index < 0 || index >= size; }
+
+/* Whether all indices that a search is given are in range. */
+static int check_search(const token_tables *w, const source_batch *s, const packed_memory *m, const search_limits *limits,
+                        int64_t sentences, int64_t beam, const hypothesis_buffers *found)
+{
+    if (beam < 1 || found->capacity < 1 || w->vocabulary < 1 || limits->suppressed_count < 1) return INDEX_OUT_OF_RANGE;
+    if (outside(limits->begin, w->vocabulary) || outside(limits->end, w->vocabulary)) return INDEX_OUT_OF_RANGE;
+    for (int64_t i = 0; i < limits->suppressed_count; i++)
+        if (outside(limits->suppressed[i], w->vocabulary)) return INDEX_OUT_OF_RANGE;
+    for (int64_t i = 0; i < sentences; i++) {
+        if (limits->limits[i] < 1) return INDEX_OUT_OF_RANGE;
+        if (s ? s->cu_seqlens[i] < 0 || s->cu_seqlens[i + 1] < s->cu_seqlens[i]
+              : i >= m->sentences || m->first[i] < 0 || m->counts[i] < 0 || m->first[i] > m->rows - m->counts[i])
+            return INDEX_OUT_OF_RANGE;
+    }
+    for (int64_t i = s ? s->cu_seqlens[0] : 0; s && i < s->cu_seqlens[sentences]; i++)
+        if (outside(s->tokens[i], s->vocabulary) || outside(s->position_ids[i], s->max_positions))
+            return INDEX_OUT_OF_RANGE;
+    return SUCCESS;
+}
+
+/* The best hypotheses of every sentence, from their sources or from a memory; greedy search if the beam is 1. Threads share
+ * the sentences, or the matrix products of fewer sentences than threads. Setting *stop ends the search after its current step;
+ * `stop` may be NULL. */
+EXPORT int saccade_search(int threads, const decoder_stack *d, const token_tables *w, const source_batch *s, packed_memory m,
+                          const search_limits *limits, int64_t sentences, int64_t beam, hypothesis_buffers found,
+                          const int *stop)
+{
+    int status = check_search(w, s, &m, limits, sentences, beam, &found);
+    if (status != SUCCESS) return status;
+    int64_t candidates = beam == 1 ? 1 : 2 * beam < w->vocabulary ? 2 * beam : w->vocabulary, next = 0;
+    int64_t factor = weight_bytes(d, w) > LARGE_WEIGHTS ? LARGE_FACTOR : 1;
+    int64_t slots = factor * ROWS_PER_STEP / beam > 1 ? factor * ROWS_PER_STEP / beam : 1;
     int64_t share = sentences < threads ? sentences : (sentences + threads - 1) / threads;
-    together = together < share ? together : share;
-    decoder own = *d;
-    decoder_weights *turned = together * beam < MANY_ROWS || d->weights->other.bytes ? NULL : turned_decoder(threads, d);
-    float *output = NULL;
-    if (turned) {
-        own.weights = turned;
-        if (!w->screen && !w->bytes) output = turned_round(threads, d->shape.width, w->vocabulary, w->output);
-    }
-    sources from = {0};
-    encoder reading = {0};
-    encoder_weights *read = NULL;
-    float **turned_memory = NULL;
+    slots = slots < share ? slots : share;
+    int many_tokens = s && s->cu_seqlens[sentences] - s->cu_seqlens[0] >= MIN_TRANSPOSE_TOKENS;
+    transposed_weights transposed = {0};
+    status = transpose_weights(threads, d, w, s, slots * beam >= MIN_TRANSPOSE_ROWS, many_tokens, &transposed);
+    decoder_stack decoder = *d;
+    if (transposed.decoder) decoder.layers = transposed.decoder;
+    source_batch sources = {0};
+    encoder_stack encoder = {0};
     if (s) {
-        int many = s->starts[sentences] - s->starts[0] >= MANY_PLACES;
-        reading = *s->encoder;
-        from = *s;
-        from.encoder = &reading;
-        if (many && !reading.weights->other.bytes) reading.weights = read = turned_encoder(threads, s->encoder);
-        if (many && !d->weights->other.bytes) turned_memory = turned_keys_values(threads, d);
+        sources = *s;
+        encoder = *s->encoder;
+        sources.encoder = &encoder;
+        if (transposed.encoder) encoder.layers = transposed.encoder;
     }
-    int64_t taken = share / 4 < TAKEN_AT_ONCE ? share / 4 : TAKEN_AT_ONCE; /* a last share of one thread stays small */
-    task t = {.decoder = &own, .words = w, .sources = s ? &from : NULL, .memory = m, .rules = r, .sentences = sentences,
-              .taken = taken ? taken : 1, .beam = beam, .wanted = wanted, .logits = times * LOGITS_AT_ONCE,
-              .found = found, .turned_output = output, .turned_memory = turned_memory};
-    searches++;
-    if (sentences < threads)
-        search_some(threads, &t, together, &next);
-    else
+    int64_t group = share / 4 < SENTENCES_PER_GROUP ? share / 4 : SENTENCES_PER_GROUP; /* so that no thread waits long at the end */
+    search_task task = {.decoder = &decoder, .tables = w, .sources = s ? &sources : NULL, .memory = m, .limits = limits,
+                        .sentences = sentences, .group_size = group ? group : 1, .beam = beam, .candidates = candidates,
+                        .logit_rows = factor * LOGIT_ROWS, .found = found, .transposed_output = transposed.output,
+                        .transposed_cross = transposed.cross, .stop = stop, .status = &status};
+    if (status == SUCCESS) {
+        searches++;
+        if (sentences < threads)
+            search_sentences(threads, &task, slots, &next);
+        else
 #pragma omp parallel num_threads(threads)
-        search_some(1, &t, together, &next);
-    searches--;
-    for (int64_t l = 0; turned && l < d->shape.layers; l++) free_matrices(turned[l].other.turned);
-    for (int64_t l = 0; read && l < s->encoder->shape.layers; l++) free_matrices(read[l].other.turned);
-    for (int64_t l = 0; turned_memory && l < d->shape.layers; l++) free(turned_memory[l]);
-    free(turned_memory);
-    free(turned);
-    free(read);
-    free(output);
+            search_sentences(1, &task, slots, &next);
+        searches--;
+    }
+    free_transposed(d, s, &transposed);
+    return status;
 }

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.csrc.abi import Shares
+from saccade.csrc.abi import RecurrentGates
 from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_indices, require_shape, runs_on_inference_kernel
 
@@ -62,7 +62,7 @@ def recurrent_cell(
         columns = [None if x is None else x.contiguous() for x in (inputs, fed, recurrent, input_bias, recurrent_bias)]
         before = state.map(Tensor.contiguous)
         after = before.map(torch.empty_like)
-        advance(Shares(*map(address, columns), None, None, None, 0), before, after)
+        advance(RecurrentGates(*map(address, columns), None, None, None, 0), before, after)
         return after
     inputs = inputs if fed is None else inputs + fed
     inputs = inputs if input_bias is None else inputs + input_bias
@@ -104,17 +104,18 @@ def scan(
         return scan_reference(state, inputs, weight, input_bias, recurrent_bias, rows, order, out)
     inputs, input_bias, recurrent_bias = (x.contiguous() for x in (inputs, input_bias, recurrent_bias))
     real, first = order >= 0, torch.arange(len(order))[:, None] * order.size(1)
-    which = torch.where(real, rows.gather(1, order.clamp(min=0)), -1).T.contiguous()  # (S, B)
-    where = (first + order).T.contiguous()  # (S, B)
+    input_rows = torch.where(real, rows.gather(1, order.clamp(min=0)), -1).T.contiguous()  # (S, B)
+    output_rows = (first + order).T.contiguous()  # (S, B)
     state = state.map(Tensor.clone)  # it is overwritten
     recurrent = weight.new_empty(len(order), gates)
-    shares = Shares(
+    projections = RecurrentGates(
         *map(address, (inputs, None, recurrent, input_bias, recurrent_bias)), None, None, out.data_ptr(), out.stride(1)
     )
     for position in range(order.size(1)):
         torch.mm(state.hidden, weight.T, out=recurrent)
-        shares.which, shares.where = which[position].data_ptr(), where[position].data_ptr()
-        advance(shares, state, state)
+        projections.input_rows = input_rows[position].data_ptr()
+        projections.output_rows = output_rows[position].data_ptr()
+        advance(projections, state, state)
     return state
 
 
@@ -149,10 +150,10 @@ def scan_reference(
     return state
 
 
-def advance(shares: Shares, before: RecurrentState, after: RecurrentState) -> None:
+def advance(projections: RecurrentGates, before: RecurrentState, after: RecurrentState) -> None:
     """One step on the kernel; in place if both states are the same tensors."""
     parts = (part.data_ptr() for part in (*before, *after) if part is not None)
-    kernel("gru_cell" if before.cell is None else "lstm_cell", *before.hidden.shape, byref(shares), *parts)
+    kernel("gru_cell" if before.cell is None else "lstm_cell", *before.hidden.shape, byref(projections), *parts)
 
 
 def lstm_state(gates: Tensor, cell: Tensor) -> RecurrentState:

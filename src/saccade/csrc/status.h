@@ -1,0 +1,15 @@
+/* What an exported function returns; library.py raises an exception for every value but SUCCESS. */
+
+#ifndef SACCADE_STATUS_H
+#define SACCADE_STATUS_H
+
+enum { SUCCESS, OUT_OF_MEMORY, INDEX_OUT_OF_RANGE, STOPPED, UNSUPPORTED };
+
+/* The status of a call that several threads work on: any failure stays. */
+static inline void record(int *status, int own)
+{
+    if (own != SUCCESS) __atomic_store_n(status, own, __ATOMIC_RELAXED);
+}
+static inline int recorded(const int *status) { return __atomic_load_n(status, __ATOMIC_RELAXED); }
+
+#endif
