@@ -11,6 +11,7 @@ from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
+from saccade.decoding.search import search
 from saccade.errors import SaccadeError
 from saccade.inference import translator as module
 from saccade.inference.translator import Translator

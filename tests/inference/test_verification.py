@@ -7,8 +7,8 @@ import math
 
 import pytest
 import torch
-
 from laws.subjects import build_model, choice_of
+
 from saccade import model_folder as module
 from saccade.csrc.library import without_kernels
 from saccade.data.config import DataConfig

@@ -82,7 +82,14 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "saccade_encoder_forward": (c_int, POINTER(EncoderStack), c_int64, *(c_void_p,) * 3),
     "saccade_decoder_step": (c_int, POINTER(DecoderStack), POINTER(KVCacheView), c_void_p, c_void_p),
     "saccade_search": (
-        *(c_int, POINTER(DecoderStack), POINTER(TokenTables), POINTER(SourceBatch), PackedMemory, POINTER(SearchLimits)),
+        *(
+            c_int,
+            POINTER(DecoderStack),
+            POINTER(TokenTables),
+            POINTER(SourceBatch),
+            PackedMemory,
+            POINTER(SearchLimits),
+        ),
         *(c_int64, c_int64, HypothesisBuffers, POINTER(c_int)),
     ),
     "saccade_gru_cell": (c_int, c_int64, c_int64, POINTER(RecurrentGates), c_void_p, c_void_p),
@@ -172,7 +179,7 @@ def check_source_hash(found: ctypes.CDLL, path: str) -> None:
 
 
 def check_structures(found: ctypes.CDLL, path: str) -> None:
-    """Raise SaccadeError unless all structures have the same fields, offsets and sizes in the library as in `abi.py`."""
+    """Raise SaccadeError unless all structures have equal fields, offsets and sizes in the library and in `abi.py`."""
     compiled = structure_fields(found)
     for structure in STRUCTURES:
         name = c_name(structure)
@@ -213,11 +220,6 @@ def usable(x: Tensor) -> bool:
     """Whether there are kernels for a tensor like this one: float32, on the CPU, no autocast."""
     ours = x.device.type == "cpu" and x.dtype == torch.float32 and allowed and library() is not None
     return ours and not torch.is_autocast_enabled("cpu")
-
-
-def for_inference(x: Tensor) -> bool:
-    """Whether kernels without a backward pass can run: as `usable`, with gradients disabled."""
-    return not torch.is_grad_enabled() and usable(x)
 
 
 def kernel(name: str, *arguments: object) -> None:

@@ -25,7 +25,7 @@ from saccade.csrc.abi import (
     TokenTables,
 )
 from saccade.csrc.library import kernel
-from saccade.decoding.constraints import Constraints, never_written
+from saccade.decoding.constraints import Constraints, suppressed_tokens
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
 from saccade.decoding.screening import LEAST_ROWS
@@ -115,7 +115,7 @@ def run_search(
     """The hypotheses of each sentence, best first."""
     config, symbols, limits = request.config, request.symbols, constraints.limits.contiguous()
     longest = int(limits.max())
-    suppressed = torch.tensor([*never_written(config.min_length, config, symbols), symbols.end])
+    suppressed = torch.tensor([*suppressed_tokens(config.min_length, config, symbols), symbols.end])
     penalties = length_penalty(torch.arange(1, longest + 1), config.length_penalty, config.length_alpha)
     positions = tables.positions(longest)  # (longest, D)
     screen: QuantizedMatrix | None = None  # if the largest logit is all that is needed
@@ -142,26 +142,25 @@ def run_search(
         limits=limits.data_ptr(),
         penalties=penalties.data_ptr(),
     )
-    source, memory, kept = search_input(sentences)
+    source, memory = search_input(sentences)
     kernel(
         *("search", ctypes.byref(decoder), ctypes.byref(token_tables), source, memory, ctypes.byref(search_limits)),
-        *(len(limits), config.beam, HypothesisBuffers(config.nbest, *(column.data_ptr() for column in buffers))),
+        *(len(limits), config.beam, HypothesisBuffers(config.nbest, *(column.data_ptr() for column in buffers)), None),
     )
-    del kept  # the kernel has read it
     return hypotheses(buffers, limits, scores=screen is None)
 
 
-def search_input(sentences: EncodedBatch | SourceTokens) -> tuple[Any, PackedMemory, Any]:
-    """The sources to encode or the memory, as the kernel takes them, and what must stay alive meanwhile."""
+def search_input(sentences: EncodedBatch | SourceTokens) -> tuple[Any, PackedMemory]:
+    """The sources to encode or the memory, as the kernel takes them."""
     if isinstance(sentences, EncodedBatch):
-        kv = (ctypes.c_void_p * len(sentences.kv))(*(layer.data_ptr() for layer in sentences.kv))
         memory = PackedMemory(
-            kv=ctypes.addressof(kv),
+            kv=(ctypes.c_void_p * len(sentences.kv))(*(layer.data_ptr() for layer in sentences.kv)),
             rows=len(sentences.kv[0]),
             first=sentences.first.data_ptr(),
             counts=sentences.counts.data_ptr(),
+            sentences=len(sentences.first),
         )
-        return None, memory, kv
+        return None, memory
     batch = SourceBatch(
         encoder=ctypes.pointer(sentences.encoder),
         scale=sentences.scale,
@@ -170,8 +169,10 @@ def search_input(sentences: EncodedBatch | SourceTokens) -> tuple[Any, PackedMem
         cu_seqlens=sentences.cu_seqlens.data_ptr(),
         tokens=sentences.tokens.data_ptr(),
         position_ids=sentences.position_ids.data_ptr(),
+        vocabulary=len(sentences.embedding),
+        max_positions=len(sentences.positions),
     )
-    return ctypes.byref(batch), PackedMemory(), batch
+    return ctypes.byref(batch), PackedMemory()
 
 
 def hypotheses(buffers: Buffers, limits: Tensor, *, scores: bool) -> list[list[Hypothesis]]:

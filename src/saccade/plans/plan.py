@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from saccade.interface import Translates
-from saccade.models.convs2s import ConvS2S
 from saccade.models.transformer import Transformer
-from saccade.plans.convs2s_plan import ConvS2SPlan
 from saccade.plans.quantization import QuantizedPlan
 from saccade.plans.transformer_plan import TransformerPlan
 
-Precision = Literal["float32", "int8"]
-
-PLANS: Mapping[type[nn.Module], Callable[..., Any]] = {Transformer: TransformerPlan, ConvS2S: ConvS2SPlan}
+PLANS: Mapping[type[nn.Module], Callable[..., Any]] = {Transformer: TransformerPlan}
 
 
-def plan_for(model: Translates, precision: Precision = "float32") -> Translates:
-    """A plan of a model, or the model itself if nothing of it is compiled.
+def plan_for(model: Translates, *, quantize: bool = False) -> Translates:
+    """A plan of a model, with int8 weights if asked for, or the model itself if nothing of it is compiled.
 
-    A plan has the methods of the interface, leaves the model as it is, and follows it when its weights change.
+    A plan has the methods of the interface, does not modify the model, and follows it when its weights change.
     """
     plan = PLANS.get(type(model))  # type: ignore[arg-type]
     if plan is not None:
-        return plan(model, quantize=precision == "int8")  # type: ignore[no-any-return]
-    return QuantizedPlan(model) if precision == "int8" else model  # type: ignore[return-value]
+        return plan(model, quantize=quantize)  # type: ignore[no-any-return]
+    return QuantizedPlan(model) if quantize else model  # type: ignore[return-value]

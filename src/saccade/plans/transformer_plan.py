@@ -178,37 +178,36 @@ class TransformerPlan:
 
 def compiled_step(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> Step:
     """One more position of N hypotheses from embeddings x (N, D), in one call."""
-    width, layers = x.size(1), len(state)
-    projections = x.new_empty(layers, len(x), 3 * width)  # the kernel writes them
+    width = x.size(1)
+    projections = x.new_empty(len(state), len(x), 3 * width)  # (L, N, 3D), written by the kernel
     before = state[0].cache
     origin = torch.cat([before.origin, torch.arange(len(x))[:, None]], 1)
     caches = [
         KVCache(origin, Shared((*layer.cache.steps.value, own)))
         for layer, own in zip(state, projections.unbind(0), strict=True)
     ]
-    pointers = [
-        step.data_ptr() for steps in zip(*(cache.steps.value for cache in caches), strict=True) for step in steps
-    ]
-    steps = (ctypes.c_void_p * len(pointers))(*pointers)
+    steps = list(zip(*(cache.steps.value for cache in caches), strict=True))  # t times L tensors
     memory = state[0].memory.value
-    kv = pointer_table([cast("Tensor", layer.memory.value.packed.value) for layer in state])
     first, counts = cast("Tensor", memory.first).contiguous(), memory.counts.contiguous()
+    kv = [cast("Tensor", layer.memory.value.packed.value) for layer in state]
     packed = PackedMemory(
-        kv=ctypes.addressof(kv),
-        rows=len(cast("Tensor", memory.packed.value)),
+        kv=pointer_table(kv),
+        rows=len(kv[0]),
         first=first.data_ptr(),
         counts=counts.data_ptr(),
+        sentences=len(first),
     )
     view = KVCacheView(
         hypotheses=len(x),
-        positions=origin.size(1),
-        capacity=origin.size(1),
+        positions=len(steps),
+        capacity=len(steps),
         row_width=3 * width,
-        steps=ctypes.addressof(steps),
+        steps=pointer_table([step for layers in steps for step in layers]),
         origin=origin.data_ptr(),
         memory=ctypes.pointer(packed),
         first_sentence=0,
         beam=len(x) // max(1, len(first)),
+        step_hypotheses=(ctypes.c_int64 * len(steps))(*(len(layers[0]) for layers in steps)),
     )
     x, out = x.clone(), torch.empty_like(x)
     kernel("decoder_step", ctypes.byref(stack.structure), ctypes.byref(view), x.data_ptr(), out.data_ptr())
