@@ -310,7 +310,7 @@ def make_stack(
         return None
     arrays = [int8_array(cast("list[QuantizedMatrix]", own)) if all(some) else None for own in int8]
     count = len(norms) // len(layers)
-    structures = []
+    structures: list[Any] = []
     for number, (own, array) in enumerate(zip(named, arrays, strict=True)):
         after = following[number * count : (number + 1) * count]
         pointers = {name: tensor.data_ptr() for name, tensor in own.items()}
