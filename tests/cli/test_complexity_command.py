@@ -178,7 +178,7 @@ def test_full_disk_keeps_the_old_file_and_prints_tables(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("saccade.cli.output.atomic_file.flush", full)
+    monkeypatch.setattr("saccade.cli.output.atomic_file.fsync", full)
     monkeypatch.setattr("saccade.studies.complexity.plot.plot_png", lambda findings, path: path.write_bytes(b"half"))
     result = saccade("complexity", *PLAIN, option, old)
     assert result.code == 1
