@@ -107,9 +107,9 @@ def test_other_settings_are_refused(outcome: Outcome, corpus: Path, output: Path
     with pytest.raises(SaccadeError, match=r"training\.seed None -> 2"):
         compare(changed, COMMAND, in_this_process)
     (tmp_path / "test.de").write_text((corpus / "test.de").read_text(encoding="utf-8").upper(), encoding="utf-8")
-    with pytest.raises(SaccadeError, match="the files of --test-reference are not the same"):
+    with pytest.raises(SaccadeError, match="--test-reference"):
         compare(replace(request, test_references=(tmp_path / "test.de",)), COMMAND, in_this_process)
-    with pytest.raises(SaccadeError, match="holds no comparison"):
+    with pytest.raises(SaccadeError, match=tmp_path.name):
         compare(replace(request, output=tmp_path), COMMAND, in_this_process)
 
 
@@ -173,7 +173,7 @@ def test_an_error_becomes_the_reason(corpus: Path, tmp_path: Path) -> None:
 def test_unequal_references_are_refused_before_anything_is_made(corpus: Path, tmp_path: Path) -> None:
     short = tmp_path / "short.de"
     short.write_text("eins\n", encoding="utf-8")
-    with pytest.raises(SaccadeError, match="has 1 lines, but 40 are expected"):
+    with pytest.raises(SaccadeError, match=r"short\.de"):
         compare(request_of(corpus, tmp_path / "out", test_references=(short,)), COMMAND, in_this_process)
     assert not (tmp_path / "out").exists()
 
@@ -181,7 +181,7 @@ def test_unequal_references_are_refused_before_anything_is_made(corpus: Path, tm
 def test_unknown_words_need_an_attention_to_be_replaced(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out")
     lexicon = merge(request.settings, {"decoding": {"replace_unknown": "lexicon"}})
-    with pytest.raises(UsageError, match="without a lexicon"):
+    with pytest.raises(UsageError, match="replace-unknown"):
         compare(replace(request, settings=lexicon), COMMAND, in_this_process)
 
 

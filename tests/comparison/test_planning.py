@@ -34,7 +34,7 @@ def test_a_validation_that_takes_too_long_has_fewer_sentences_or_comes_at_the_en
     # 15 % of 60 s are 9 s. Of 21 s a validation takes 1 s for the loss and 0.1 s a sentence: 80 sentences fit.
     found = make_plan(Budget(minutes=1), 3000.0, Speed(0.1, 21.0, 1.0, 200))
     assert (found.validations, found.valid_sentences, found.updates) == (1, 80, 462)  # 55.2 - 9 = 46.2 s
-    # None fit beside a loss of 10 s: all of the 55.2 s are for updates.
+    # None fit if the loss takes 10 s: all of the 55.2 s are for updates.
     found = make_plan(Budget(minutes=1), 3000.0, Speed(0.1, 21.0, 10.0, 200))
     assert (found.validations, found.valid_sentences, found.updates) == (0, 20, 552)
     # A number of sentences that the user set is kept.

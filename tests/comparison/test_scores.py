@@ -104,7 +104,7 @@ def test_a_plan_with_fewer_validations_is_noted() -> None:
 
 def test_models_on_other_data_are_not_compared() -> None:
     check_same_data([row("a", 30.0), row("b", 20.0)])
-    with pytest.raises(SaccadeError, match="a and b were not trained on the same data"):
+    with pytest.raises(SaccadeError):
         check_same_data([row("a", 30.0), row("b", 20.0, data="b")])
 
 

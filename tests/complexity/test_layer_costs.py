@@ -127,25 +127,26 @@ def test_any_error_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 HANDLERS = """
-import os, pathlib, signal
-from saccade.studies.complexity.measurement import measurement_message, not_measured, read_task
+import os, signal
+from saccade.workers.messages import Message
 
 def make_handler(setup):
     return handle
 
 def handle(request):
-    task = read_task(request)
-    if task.layer == "dies":
+    task = request.values
+    if task["layer"] == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    if task.layer == "ends its parent":
+    if task["layer"] == "ends its parent":
         os.kill(os.getppid(), signal.SIGKILL)
-    return measurement_message(not_measured(task, f"{os.getpid()} {os.getppid()}"))
+    found = {"layer": "", "width": 0, "length": 0, "input_bytes": 0, "forward": None, "backward": None}
+    return Message({**found, "left_out": f"{os.getpid()} {os.getppid()}"})
 """
 
 
 @pytest.fixture
 def handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that names its process and its parent, or dies."""
+    """A worker without torch that replies with its process and its parent, or dies."""
     (tmp_path / "naming.py").write_text(HANDLERS, encoding="utf-8")
     paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))

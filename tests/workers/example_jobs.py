@@ -44,7 +44,7 @@ def double(request: Message) -> Message:
 def fail(request: Message) -> NoReturn:
     kind = request.values["kind"]
     if kind == "saccade":
-        raise SaccadeError("bad input", where="file.txt:3", do="mend it")
+        raise SaccadeError("bad input", where="file.txt:3", do="fix it")
     if kind == "memory":
         raise MemoryError
     if kind == "disk":

@@ -98,7 +98,7 @@ class TestErrors:
 
         with running_worker(JOBS) as worker:
             found = error("saccade")
-            assert (found.what, found.where, found.do) == ("bad input", "file.txt:3", "mend it")
+            assert (found.what, found.where, found.do) == ("bad input", "file.txt:3", "fix it")
             assert error("memory").what == "out of memory"
             found = error("disk")
             assert (found.what, found.where) == ("No space left on device", "results.json")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saccade.folder import replace_file
-from saccade.plots.attention_map_grid import Panel, plot_side_by_side
+from saccade.plots.attention_map_grid import Panel, plot_attention_grid
 from saccade.plots.model_comparison import plot_by_length, plot_by_minutes
 from saccade.studies.comparison.request import Request
 from saccade.studies.comparison.scores import Scores
@@ -105,7 +105,7 @@ def draw_plots(scores: Scores, output: Path) -> list[Plot]:
     ]
     if panels:
         sentence = next(row.alignment.sentence for row in scores.rows if row.alignment)
-        plot_side_by_side(panels, alignments, title=sentence)
+        plot_attention_grid(panels, alignments, title=sentence)
         without = [row.entry.name for row in scores.rows if not row.entry.has_cross_attention]
         rest = f" Without cross-attention: {', '.join(without)}." if without else ""
         caption = f"Attention of each model while it translates “{sentence}”: mean over heads and layers.{rest}"
