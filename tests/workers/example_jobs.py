@@ -83,15 +83,16 @@ def save_on_signal(request: Message) -> Message:
         time.sleep(0.02)
     for number in numbers:
         signal.signal(number, signal.SIG_DFL)
-    time.sleep(0.5)
+    time.sleep(request.values.get("seconds", 0.5))
     Path(request.values["saved"]).write_text(str(received))
     return Message({"received": received})
 
 
 def leave_a_child(request: Message) -> Message:
     """Start a process that inherits all it can and outlives this one."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(5)"])
-    os._exit(child.returncode or 4)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    Path(request.values["started"]).write_text(str(child.pid))
+    os._exit(4)
 
 
 JOBS = {
