@@ -19,11 +19,10 @@ import torch
 from saccade.data.audit.examination import Examination, Findings
 from saccade.data.audit.report import KINDS, OVERLAPS, SEVERITIES, DataReport, percentage
 from saccade.data.cache.corpus import Corpus
+from saccade.data.chunk_jobs import Examine, map_chunks
 from saccade.data.reading.pair_files import FileError, Pair, read_pairs
 from saccade.data.reading.pair_stream import Chunk, chunked
 from saccade.data.sampling.batch_sampler import BatchSampler
-from saccade.data.workers.jobs import Examine
-from saccade.data.workers.pool import map_chunks
 from saccade.errors import SaccadeError
 from saccade.model_folder import vocabulary_sizes
 from saccade.training.checkpoints.start_from_model import (
@@ -156,7 +155,7 @@ class Inspector:
         examination = Examination([name])
         pairs: list[Pair] = []
         for chunk in self.read_chunks([(source, target)], errors):
-            answer = Examine(keys=False).do(chunk)
+            answer = Examine(keys=False).run(chunk)
             examination.add(0, Findings.from_bytes(answer.arrays["findings"].tobytes()))
             pairs += chunk.pairs
         self.inputs.append(Input(use, source, target, len(pairs)))

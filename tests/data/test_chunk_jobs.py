@@ -15,41 +15,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saccade.data import chunk_jobs
+from saccade.data.chunk_jobs import Encode, Examine, Job, chunk_message, map_chunks, read_chunk
 from saccade.data.reading.hold_out import source_keys
 from saccade.data.reading.pair_files import Pair
 from saccade.data.reading.pair_stream import Chunk
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, save_tokenizers
-from saccade.data.workers import pool as parallel
-from saccade.data.workers.jobs import Encode, Examine, Job
-from saccade.data.workers.messages import Frame, chunk_frame, chunk_of_frame, read_frame, write_frame
-from saccade.data.workers.pool import map_chunks
 from saccade.errors import SaccadeError
+from saccade.workers.messages import read_message, write_message
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc for processes")
 TEXT = st.text(st.characters(codec="utf-8"))
 
 
-class TestFrames:
-    @settings(deadline=None, max_examples=100)
-    @given(pairs=st.lists(st.builds(Pair, TEXT, TEXT)), corpus=st.integers(0, 9), first=st.integers(1, 10**12))
-    def test_chunk_round_trip(self, pairs: list[Pair], corpus: int, first: int) -> None:
-        stream = io.BytesIO()
-        chunk = Chunk(corpus, first, pairs)
-        write_frame(stream, chunk_frame(chunk))
-        write_frame(stream, Frame({"last": "ä"}))
-        stream.seek(0)
-        received = read_frame(stream)
-        assert received is not None
-        assert chunk_of_frame(received) == chunk
-        assert read_frame(stream) == Frame({"last": "ä"})
-        assert read_frame(stream) is None
-
-    def test_truncated_message_is_an_error(self) -> None:
-        stream = io.BytesIO()
-        write_frame(stream, Frame({}, {"numbers": np.arange(10)}))
-        for length in range(1, len(stream.getvalue())):
-            with pytest.raises(EOFError, match="cut off"):
-                read_frame(io.BytesIO(stream.getvalue()[:length]))
+@settings(deadline=None, max_examples=100)
+@given(pairs=st.lists(st.builds(Pair, TEXT, TEXT)), corpus=st.integers(0, 9), first=st.integers(1, 10**12))
+def test_chunk_round_trip(pairs: list[Pair], corpus: int, first: int) -> None:
+    stream = io.BytesIO()
+    chunk = Chunk(corpus, first, pairs)
+    write_message(stream, chunk_message(chunk))
+    stream.seek(0)
+    received = read_message(stream)
+    assert received is not None
+    assert read_chunk(received) == chunk
 
 
 def chunks(pairs: list[Pair], size: int) -> list[Chunk]:
@@ -78,7 +66,7 @@ class TestMapping:
     def test_few_chunks_start_no_process(
         self, encode: Encode, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delattr(parallel, "running_worker")
+        monkeypatch.delattr(chunk_jobs, "request_in_order")
         assert len(list(map_chunks(chunks(pairs, 40), encode, 4))) == 2
         assert list(map_chunks([], encode, 4)) == []
 
@@ -111,10 +99,12 @@ class TestMapping:
             return started[-1]
 
         monkeypatch.setattr(subprocess, "Popen", remembered)
-        with pytest.raises(SaccadeError, match=r"(?s)ended unexpectedly \(status -9\).*--data.workers 1"):
+        with pytest.raises(SaccadeError) as caught:
             for number, _ in enumerate(map_chunks(chunks(pairs * 20, 10), encode, 2)):
                 if number == 2:
                     os.kill(started[0].pid, signal.SIGKILL)
+        assert caught.value.do is not None
+        assert "--data.workers 1" in caught.value.do
         assert [process.poll() is not None for process in started] == [True, True]
 
     @needs_proc
@@ -131,9 +121,8 @@ class TestMapping:
             "from pathlib import Path\n"
             "import numpy as np\n"
             "from saccade.data.reading.pair_files import Pair\n"
-            "from saccade.data.workers.jobs import Encode\n"
+            "from saccade.data.chunk_jobs import Encode, map_chunks\n"
             "from saccade.data.reading.pair_stream import Chunk\n"
-            "from saccade.data.workers.pool import map_chunks\n"
             f"job = Encode(Path({str(tmp_path)!r}), max_length=9, max_ratio=0, held=np.empty(0, np.uint64))\n"
             "for _ in map_chunks((Chunk(0, 1, [Pair('a', 'b')] * 10) for _ in range(10**9)), job, 2):\n"
             "    print('.', flush=True)\n"
@@ -161,7 +150,7 @@ def children(parent: int | None = None) -> list[int]:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if b"saccade.data.workers.worker" in command and int(fields[1]) == (parent or os.getpid()):
+        if b"saccade.workers.child" in command and int(fields[1]) == (parent or os.getpid()):
             found.append(int(folder.name))
     return found
 

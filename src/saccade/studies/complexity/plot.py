@@ -1,4 +1,4 @@
-"""Time and peak memory against length, in logarithms: a power law is a straight line, its exponent the slope."""
+"""Plot of time and peak memory over length, with logarithmic axes: a power law is a straight line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from saccade.plots.figure import new_figure, save_figure
 from saccade.studies.complexity.findings import Cost, Findings, costs, memory, seconds
-from saccade.studies.complexity.subjects import SUBJECTS
+from saccade.studies.complexity.layers import LAYERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INCHES = (4.6, 3.4)  # of one panel
-LEGEND = 0.8  # inches below all
+LEGEND = 0.8  # inches below the panels
 COLORS = {
     "explicit": "#d65f5f",
     "fused": "#ee854a",
@@ -23,11 +23,11 @@ COLORS = {
     "dilated": "#6acc65",
     "separable": "#77bedb",
 }
-MARKS = dict(zip(SUBJECTS, "osD^v<>", strict=True))
+MARKS = dict(zip(LAYERS, "osD^v<>", strict=True))
 
 
 def plot_png(findings: Findings, path: Path) -> None:
-    """A row for each width, time at the left and memory at the right."""
+    """One row of panels per width: time on the left, memory on the right."""
     widths = findings.plan.widths
     figure = new_figure(2 * INCHES[0], INCHES[1] * len(widths) + LEGEND)
     grid = figure.subplots(len(widths), 2, squeeze=False)
@@ -41,7 +41,7 @@ def plot_png(findings: Findings, path: Path) -> None:
 
 
 def draw_panel(axes: Axes, findings: Findings, width: int, cost: Cost, title: str) -> None:
-    """One line for each layer that was measured."""
+    """Draw one line per measured layer."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
     for name in findings.plan.layers:
@@ -54,7 +54,7 @@ def draw_panel(axes: Axes, findings: Findings, width: int, cost: Cost, title: st
                 marker=MARKS[name],
                 markersize=4,
                 linewidth=1.3,
-                label=SUBJECTS[name].title,
+                label=LAYERS[name].title,
             )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -64,7 +64,7 @@ def draw_panel(axes: Axes, findings: Findings, width: int, cost: Cost, title: st
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel("places", fontsize=8)
+    axes.set_xlabel("positions", fontsize=8)
     axes.tick_params(labelsize=7)
     axes.tick_params(axis="x", rotation=45)
     axes.spines[["top", "right"]].set_visible(False)
@@ -73,5 +73,5 @@ def draw_panel(axes: Axes, findings: Findings, width: int, cost: Cost, title: st
 
 
 def scaled(value: float | None, factor: float) -> float | None:
-    """A figure in another unit; None where there is none, or where a logarithm has no place for it."""
+    """Convert a value to another unit; None if it is missing or has no logarithm."""
     return None if value is None or value <= 0 else factor * value

@@ -1,4 +1,4 @@
-"""The figures of the table: each model's scores, by length too, and its differences from a baseline."""
+"""Scores of each model, in total and by length, and its difference from a baseline."""
 
 from __future__ import annotations
 
@@ -16,21 +16,26 @@ from saccade.evaluation.metrics import bleu, chrf
 from saccade.models.family import Costs
 from saccade.models.registry import presets
 from saccade.plots.training_curves import points_of
-from saccade.studies.comparison.alignments import Alignment, read_alignment
-from saccade.studies.comparison.entries import Entry
-from saccade.studies.comparison.identity import PLACES
-from saccade.studies.comparison.notes import notes_on
-from saccade.studies.comparison.request import Request
-from saccade.studies.comparison.result import Result, outputs_path, read_result, run_path
+from saccade.studies.comparison.identity import FREE_DATA_SETTINGS
+from saccade.studies.comparison.notes import make_notes
+from saccade.studies.comparison.request import Entry, Request
+from saccade.studies.comparison.results import (
+    Alignment,
+    Result,
+    outputs_path,
+    read_alignment,
+    read_result,
+    run_path,
+)
 from saccade.training.runs.directory import RunDirectory
 from saccade.training.runs.tracking import read_rows
 
-BASELINE = "seq2seq"  # the family without attention, if it takes part
+BASELINE = "seq2seq"  # the family without attention, if it is compared
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Validation BLEU against minutes of training."""
+    """Validation BLEU over minutes of training."""
 
     minutes: list[float]
     values: list[float]
@@ -45,22 +50,22 @@ class Row:
     result: Result
     bleu: Interval | None = None
     chrf: float | None = None
-    by_length: tuple[Interval, ...] = ()  # one a bucket
+    by_length: tuple[Interval, ...] = ()  # one per bucket
     curve: Curve | None = None
-    alignment: Alignment | None = None  # in the sentence of the comparison
+    alignment: Alignment | None = None  # for the sentence of the comparison
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One model against the baseline, on long sentences."""
+    """The difference of one model from the baseline, on long sentences."""
 
     name: str
-    found: Comparison
+    test: Comparison
 
 
 @dataclass(frozen=True)
-class Standings:
-    """The whole comparison."""
+class Scores:
+    """The scores of all models."""
 
     rows: tuple[Row, ...]
     buckets: tuple[Bucket, ...]
@@ -72,72 +77,71 @@ class Standings:
     notes: tuple[str, ...]
 
 
-def standings_of(request: Request) -> Standings:
-    """Score what the models of a comparison wrote."""
+def score_models(request: Request) -> Scores:
+    """Score the outputs of all models."""
     sources, references = request.sources(), request.references()
     buckets = length_buckets(sources)
     rows: list[Row] = []
     outputs: dict[str, list[str]] = {}
     signatures: list[str] = []
     for entry in request.entries:
-        result = read_result(request.output, entry.name) or Result(
-            entry.name, "failed", reason="nothing is known of it"
-        )
+        result = read_result(request.output, entry.name) or Result(entry.name, "failed", reason="it has no result")
         costs = presets()[entry.preset].costs()
         if result.status != "done":
             rows.append(Row(entry, costs, result))
             continue
         texts = read_outputs(request.output, entry.name, len(sources))
         outputs[entry.name] = texts
-        found = chrf(texts, references)
-        signatures = [f"{one.name} {one.signature}" for one in (bleu(texts, references), found)]
+        total_chrf = chrf(texts, references)
+        signatures = [f"{one.name} {one.signature}" for one in (bleu(texts, references), total_chrf)]
         parts = [
-            interval("bleu", [texts[row] for row in bucket.rows], [references[row] for row in bucket.rows])
+            interval("bleu", [texts[index] for index in bucket.rows], [references[index] for index in bucket.rows])
             for bucket in buckets
         ]
-        curve = curve_of(run_path(request.output, entry.name))
+        curve = read_curve(run_path(request.output, entry.name))
         total = interval("bleu", texts, references)
-        shown = read_alignment(request.output, entry.name, request.drawn_sentence()) if entry.attends else None
-        rows.append(Row(entry, costs, result, total, found.value, tuple(parts), curve, shown))
+        sentence = request.plotted_sentence()
+        alignment = read_alignment(request.output, entry.name, sentence) if entry.has_cross_attention else None
+        rows.append(Row(entry, costs, result, total, total_chrf.value, tuple(parts), curve, alignment))
     check_same_data(rows)
-    far = long_rows(sources)
+    long = long_rows(sources)
     baseline = find_baseline(rows)
     differences: list[Difference] = []
-    if far and baseline is not None:
-        answers = [references[row] for row in far]
-        chosen = {name: [texts[row] for row in far] for name, texts in outputs.items()}
+    if long and baseline is not None:
+        long_references = [references[index] for index in long]
+        long_outputs = {name: [texts[index] for index in long] for name, texts in outputs.items()}
         differences = [
-            Difference(name, paired_bootstrap("bleu", chosen[baseline], texts, answers))
-            for name, texts in chosen.items()
+            Difference(name, paired_bootstrap("bleu", long_outputs[baseline], texts, long_references))
+            for name, texts in long_outputs.items()
             if name != baseline
         ]
-    return Standings(
+    return Scores(
         rows=tuple(rows),
         buckets=tuple(buckets),
         sentences=len(sources),
-        long_sentences=len(far),
+        long_sentences=len(long),
         baseline=baseline,
         differences=tuple(differences),
         signatures=tuple(signatures),
-        notes=tuple(notes_on(rows, buckets, len(far))),
+        notes=tuple(make_notes(rows, buckets, len(long))),
     )
 
 
 def read_outputs(output: Path, name: str, expected: int) -> list[str]:
-    """The translations of a model."""
+    """Read the translations of a model."""
     path = outputs_path(output, name)
     texts = list(read_lines(path))
     if len(texts) != expected:
         raise SaccadeError(
             f"has {len(texts):,} lines for {expected:,} sentences",
             where=str(path),
-            do="run the same command again, which makes it anew",
+            do="run the same command again, which makes them again",
         )
     return texts
 
 
 def find_baseline(rows: Sequence[Row]) -> str | None:
-    """The first model without attention, or else the one with the lowest score; nobody if it would be alone."""
+    """The first model without attention, otherwise the one with the lowest score; None if no other has scores."""
     scored = [(row.bleu.value, row) for row in rows if row.bleu is not None]
     if len(scored) < 2:
         return None
@@ -146,13 +150,13 @@ def find_baseline(rows: Sequence[Row]) -> str | None:
 
 
 def check_same_data(rows: Sequence[Row]) -> None:
-    """Refuse a table of models that asked for the same tokens and did not get them."""
+    """Raise an error if models with equal data settings were trained on different data."""
     digests: dict[str, tuple[str, str]] = {}
     for row in rows:
         if row.result.trained is None or row.result.config is None:
             continue
-        asked = {name: value for name, value in row.result.config["data"].items() if name not in PLACES}
-        first, digest = digests.setdefault(repr(sorted(asked.items())), (row.entry.name, row.result.trained.data))
+        settings = {name: value for name, value in row.result.config["data"].items() if name not in FREE_DATA_SETTINGS}
+        first, digest = digests.setdefault(repr(sorted(settings.items())), (row.entry.name, row.result.trained.data))
         if digest != row.result.trained.data:
             raise SaccadeError(
                 f"{first} and {row.entry.name} were not trained on the same data",
@@ -160,8 +164,8 @@ def check_same_data(rows: Sequence[Row]) -> None:
             )
 
 
-def curve_of(run: Path) -> Curve | None:
-    """Validation BLEU of a run by the minutes that had passed, if it has both."""
+def read_curve(run: Path) -> Curve | None:
+    """Validation BLEU of a run over minutes of training, if its files have both."""
     directory = RunDirectory(run)
     if not (directory.metrics.exists() and directory.timing.exists()):
         return None
