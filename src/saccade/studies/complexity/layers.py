@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from saccade.errors import SaccadeError, did_you_mean
@@ -96,14 +97,21 @@ def build_separable(width: int, sizes: Sizes, index: int) -> nn.Module:
 
 def run_explicit(layer: nn.Module, x: Tensor) -> Tensor:
     """Run attention with the weight matrix in memory."""
-    context: Tensor = layer(x, record=True).context
-    return context
+    return attend_packed(layer, x, record=True)
 
 
 def run_attention(layer: nn.Module, x: Tensor) -> Tensor:
     """Run attention as in training."""
-    context: Tensor = layer(x).context
-    return context
+    return attend_packed(layer, x)
+
+
+def attend_packed(layer: nn.Module, x: Tensor, *, record: bool = False) -> Tensor:
+    """Run an attention layer over x (B, T, D) without padding; its output has the bias of the last projection."""
+    from saccade.ops.packed import PackedLayout
+
+    layout = PackedLayout.of(torch.ones(x.shape[:2], dtype=torch.bool, device=x.device))
+    output = layer(layout.pack(x), layout, record=record)
+    return layout.unpack(output.values + output.bias)
 
 
 def run_recurrent(layer: nn.Module, x: Tensor) -> Tensor:
