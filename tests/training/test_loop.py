@@ -16,7 +16,8 @@ from saccade.symbols import Symbols
 from saccade.training.checkpoints.background_saving import CheckpointSaver
 from saccade.training.checkpoints.checkpoint import TrainingState, load_checkpoint
 from saccade.training.config import TrainingConfig
-from saccade.training.loop import Loop, NotFiniteError, Progress, accumulate, random_key
+from saccade.training.gradient_accumulation import NotFiniteError, accumulate, random_key
+from saccade.training.loop import Loop, Progress
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
 from saccade.training.optimizers import make_optimizer, scale_and_clip
@@ -99,14 +100,14 @@ def test_an_epoch_sees_every_example_once_and_then_begins_anew():
     original = loop.update
     loop.update = lambda batches: (seen.extend(i for b in batches for i in b.indices), original(batches))[1]
     updates = loop.updates()
-    while loop.progress.place.epoch == 0:
+    while loop.progress.position.epoch == 0:
         next(updates)
     assert sorted(seen) == list(range(len(corpus)))
-    assert loop.progress.place == EpochPosition(1)
+    assert loop.progress.position == EpochPosition(1)
     next(updates)
     assert loop.progress == Progress(
         step=loop.progress.step,
-        place=EpochPosition(1, 0, 2),
+        position=EpochPosition(1, 0, 2),
         source_tokens=loop.progress.source_tokens,
         target_tokens=loop.progress.target_tokens,
     )

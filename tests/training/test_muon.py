@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from laws.subjects import build_model, make_batch
 from saccade.training.checkpoints.checkpoint import optimizer_tensors
 from saccade.training.config import TrainingConfig
-from saccade.training.loop import accumulate
+from saccade.training.gradient_accumulation import accumulate
 from saccade.training.muon import Muon, is_matrix, matrix_count, orthogonalize
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizers import make_optimizer, optimizer_state_keys

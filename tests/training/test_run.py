@@ -20,8 +20,10 @@ from saccade.inference.loading import load
 from saccade.model_folder import load_model_folder, weights_of
 from saccade.training.checkpoints.averaging import average_weights
 from saccade.training.checkpoints.checkpoint import list_checkpoints
-from saccade.training.config import RunConfig, read_recipe, run_config
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import resolve_config, resolve_recipe
 from saccade.training.model_selection import ModelSelection
+from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.preflight.flops import flops_of_batch
 from saccade.training.run import resume, train
 from saccade.training.runs.lock import run_lock
@@ -62,7 +64,7 @@ def config(data, tmp_path):
             "decoding": {"beam": 2},
             "output": str(tmp_path / "run"),
         }
-        return run_config(merge(values, changes), where="test")
+        return resolve_config(merge(values, changes), where="test")
 
     return make
 
@@ -97,7 +99,7 @@ def test_a_run_leaves_everything_behind(config, tmp_path):
 
 def test_the_config_of_a_run_repeats_it_to_the_last_bit(config, tmp_path):
     train(config())
-    again = read_recipe(tmp_path / "run" / "config.yaml", {"output": str(tmp_path / "again")})
+    again = resolve_recipe(tmp_path / "run" / "config.yaml", {"output": str(tmp_path / "again")})
     train(again)
     first, second = (weights_of(load_model_folder(tmp_path / name / "model-last").model) for name in ("run", "again"))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -194,21 +196,18 @@ def test_a_clock_ends_a_run_and_does_not_shape_it(config, tmp_path, monkeypatch)
     """A validation that only the end of the time asked for counts for nothing later, not even for early stopping."""
     patient = {"max_steps": 100, "patience": 3, "learning_rate": 1e-12, "criterion": "bleu"}
     train(config(training=patient, output=str(tmp_path / "whole")))
-    original = run_module.Run.reason_to_stop
+    original = run_module.reason_to_stop
 
-    def clock(self, interruption):
-        return "the time is over" if self.loop.progress.step in (3, 7, 12) else original(self, interruption)
+    def stop_at(step):
+        def clock(run, interruption):
+            return "out of time" if run.loop.progress.step == step else original(run, interruption)
 
-    monkeypatch.setattr(run_module.Run, "reason_to_stop", clock)
+        monkeypatch.setattr(run_module, "reason_to_stop", clock)
+
+    stop_at(3)
     train(config(training=patient))
     for steps in (7, 12):
-        monkeypatch.setattr(
-            run_module.Run,
-            "reason_to_stop",
-            lambda self, interruption, end=steps: (
-                "the time is over" if self.loop.progress.step == end else original(self, interruption)
-            ),
-        )
+        stop_at(steps)
         assert resume(tmp_path / "run").step == steps
     monkeypatch.undo()
     assert resume(tmp_path / "run").step == 20  # four validations: the first is the best
@@ -275,7 +274,7 @@ def test_limits_in_epochs_and_minutes(config, tmp_path):
     state = json.loads(
         (list_checkpoints(by_epochs.directory.checkpoints)[-1] / "state.json").read_text(encoding="utf-8")
     )
-    assert state["progress"]["place"] == {"epoch": 2, "pool": 0, "batch": 0}
+    assert state["progress"]["position"] == {"epoch": 2, "pool": 0, "batch": 0}
     limits = {"max_steps": 100_000, "max_minutes": 0.01, "validate_every": 100_000}
     by_minutes = train(config(training=limits, output=str(tmp_path / "short")))
     assert by_minutes.seconds >= 0.6
@@ -338,7 +337,7 @@ def test_without_validation_data_the_last_model_is_the_best(config, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(config, tmp_path, monkeypatch):
-    original = run_module.Likelihood.loss
+    original = Likelihood.loss
 
     def poisoned(self, model, batch):
         found = original(self, model, batch)
@@ -347,13 +346,13 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(config, tmp_pa
         poisoned.calls += learning
         return type(found)(found.total * float("nan"), found.count, found.metrics) if wrong else found
 
-    def run_updates(self, original=run_module.Run.run_updates):
+    def run_updates(run, original=run_module.run_updates):
         poisoned.learning = True
-        return original(self)
+        return original(run)
 
     poisoned.calls, poisoned.learning = 0, False
-    monkeypatch.setattr(run_module.Run, "run_updates", run_updates)
-    monkeypatch.setattr(run_module.Likelihood, "loss", poisoned)
+    monkeypatch.setattr(run_module, "run_updates", run_updates)
+    monkeypatch.setattr(Likelihood, "loss", poisoned)
     with pytest.raises(SaccadeError, match=r"(?s)the loss is nan, in the batch of examples \d+.*checkpoints/step-4"):
         train(config())
     assert [p.name for p in list_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-4"]
@@ -400,7 +399,6 @@ def test_flops_are_those_of_the_formula(config):
     """6 operations a weight and token (2 forward, 4 backward), plus the attention's own products."""
     from laws.subjects import SIZES, make_batch
     from saccade.models.registry import choose
-    from saccade.training.objectives.likelihood import Likelihood
 
     width, inner, rows, length = 32, 64, 3, 5
     sizes = {"encoder_layers": 2, "decoder_layers": 3, "width": width, "feed_forward": inner, "heads": 2}

@@ -42,7 +42,7 @@ def check(
 
     if test_target is not None and test_source is None:
         raise UsageError("--test-target is given without --test-source", do="name the file of source sentences")
-    config = new_run_config(recipe, parse_run_settings(context), options, command="check")
+    config = new_run_config(recipe, parse_run_settings(context), options, command="check", absolute_paths=False)
     report = inspect(
         config,
         ProgressLine(),

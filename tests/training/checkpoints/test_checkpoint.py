@@ -142,8 +142,8 @@ def test_leftovers_of_a_killed_writer_are_cleared(tmp_path):
     [
         {"step": "many"},
         {"step": None},
-        {"place": [1]},
-        {"place": {"epoch": "x"}},
+        {"position": [1]},
+        {"position": {"epoch": "x"}},
         {"recent": [{"loss": []}]},
         {"unheard": 1},
     ],

@@ -10,12 +10,13 @@ from saccade.training.checkpoints.resume_checks import (
     numeric_environment,
     result_changing_settings,
 )
-from saccade.training.config import RunConfig, run_config
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import resolve_config
 
 
 def make(**training) -> RunConfig:
     model = {"preset": "transformer-tiny"}
-    return run_config({"model": model, "data": {"source": "a.tsv"}, "training": training}, where="test")
+    return resolve_config({"model": model, "data": {"source": "a.tsv"}, "training": training}, where="test")
 
 
 @pytest.mark.parametrize(

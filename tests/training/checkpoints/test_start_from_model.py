@@ -20,7 +20,8 @@ from saccade.config import merge, read_yaml
 from saccade.errors import SaccadeError
 from saccade.model_folder import load_model_folder, weights_of
 from saccade.models import registry
-from saccade.training.config import RunConfig, read_recipe, run_config
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import load_saved_config, resolve_config, resolve_recipe
 from saccade.training.preflight.inspector import inspect
 from saccade.training.run import resume, train
 from training.small_runs import MODEL, interrupted_after, log_of, write_pairs
@@ -69,7 +70,7 @@ def trained(data, tmp_path_factory):
     """A run of a few steps to start from."""
     output = tmp_path_factory.mktemp("runs") / "first"
     values = settings(data, output, model=MODEL, data={"tokenizer": "char"})
-    train(run_config(merge(values, {"training": {"warmup_steps": 4}}), where="test"))
+    train(resolve_config(merge(values, {"training": {"warmup_steps": 4}}), where="test"))
     return output
 
 
@@ -77,7 +78,7 @@ def trained(data, tmp_path_factory):
 def make(data, trained):
     def make(output, **changes) -> RunConfig:
         values = settings(data, output, training={"start": str(trained), "learning_rate": 1e-3, **RISK})
-        return run_config(merge(values, changes), where="test")
+        return resolve_config(merge(values, changes), where="test")
 
     return make
 
@@ -137,7 +138,7 @@ def test_a_run_takes_weights_settings_and_tokenizers(config, trained, tmp_path):
 
 def test_the_default_criterion_is_a_score_and_the_rate_is_small(data, trained, config):
     values = settings(data, "x", training={"start": str(trained), **RISK})
-    made = run_config(values, where="test")
+    made = resolve_config(values, where="test")
     assert (made.training.criterion, made.training.learning_rate) == ("bleu", 5e-5)
     assert config(training={"criterion": "loss", "learning_rate": 1e-4}).training.criterion == "loss"
     assert config(data={"hold_out": 0}).training.criterion == "loss"
@@ -145,7 +146,7 @@ def test_the_default_criterion_is_a_score_and_the_rate_is_small(data, trained, c
 
 
 def test_the_same_config_gives_the_same_weights_to_the_last_bit(trained, whole, tmp_path):
-    train(read_recipe(whole / "config.yaml", {"output": str(tmp_path / "again")}))
+    train(resolve_recipe(whole / "config.yaml", {"output": str(tmp_path / "again")}))
     assert same(weights(whole), weights(tmp_path / "again"))
     assert not same(weights(whole), weights(trained, "model-best"))
 
@@ -279,7 +280,7 @@ def test_the_command_starts_from_a_run(data, trained, tmp_path, monkeypatch, cap
 def fresh(data, tmp_path_factory):
     """All settings of another run, as its directory holds them: of words, with the rate of a fresh model."""
     values = settings(data, "x", model=MODEL, data={"tokenizer": "word"})
-    made = run_config(merge(values, {"training": {"learning_rate": 3e-3}}), where="test")
+    made = resolve_config(merge(values, {"training": {"learning_rate": 3e-3}}), where="test")
     path = tmp_path_factory.mktemp("fresh") / "config.yaml"
     path.write_text(yaml.safe_dump(json.loads(made.model_dump_json())), encoding="utf-8")
     return path
@@ -291,12 +292,12 @@ SAID = {"learning_rate": 1e-4, "schedule": "constant", "warmup_steps": 5, "max_s
 def test_the_config_of_another_run_does_not_hide_what_contradicts_a_new_start(fresh, trained, tmp_path):
     training = {"start": str(trained), **SAID}
     with pytest.raises(SaccadeError, match="tokenizer char, not word"):
-        read_recipe(fresh, {"training": training})
-    made = read_recipe(fresh, {"training": training, "data": {"tokenizer": "char"}})
+        resolve_recipe(fresh, {"training": training})
+    made = resolve_recipe(fresh, {"training": training, "data": {"tokenizer": "char"}})
     assert made.data.vocabulary < 100
-    assert run_config(made.model_dump(), where="again") == made
+    assert resolve_config(made.model_dump(), where="again") == made
     with pytest.raises(SaccadeError, match="no such run"):
-        read_recipe(fresh, {"training": {**training, "start": str(tmp_path / "nowhere")}})
+        resolve_recipe(fresh, {"training": {**training, "start": str(tmp_path / "nowhere")}})
 
 
 def test_a_rate_for_a_fresh_model_is_not_taken_in_silence(fresh, trained):
@@ -304,26 +305,26 @@ def test_a_rate_for_a_fresh_model_is_not_taken_in_silence(fresh, trained):
     with pytest.raises(
         SaccadeError, match=r"from scratch.*learning-rate 0\.003, schedule inverse-sqrt.*max-steps 4"
     ) as told:
-        read_recipe(fresh, {"training": start, "data": {"tokenizer": "char"}})
+        resolve_recipe(fresh, {"training": start, "data": {"tokenizer": "char"}})
     assert "--training.learning-rate 5e-05 --training.schedule constant --training.warmup-steps 100" in told.value.do
     with pytest.raises(SaccadeError, match=r"from scratch.*: learning-rate 0\.003\n"):
         said = {name: value for name, value in SAID.items() if name != "learning_rate"}
-        read_recipe(fresh, {"training": {**start, **said}, "data": {"tokenizer": "char"}})
-    made = read_recipe(fresh, {"training": {**start, **SAID}, "data": {"tokenizer": "char"}})
+        resolve_recipe(fresh, {"training": {**start, **said}, "data": {"tokenizer": "char"}})
+    made = resolve_recipe(fresh, {"training": {**start, **SAID}, "data": {"tokenizer": "char"}})
     assert (made.training.learning_rate, made.training.max_steps) == (1e-4, 2)
 
 
 def test_a_recipe_that_names_its_start_decides_by_itself(data, trained, tmp_path):
     values = settings(data, "x", training={"start": str(trained), "learning_rate": 2e-3})
     (tmp_path / "tuned.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    assert read_recipe(tmp_path / "tuned.yaml").training.learning_rate == 2e-3
-    again = read_recipe(tmp_path / "tuned.yaml", {"training": {"start": str(trained / "model-best")}})
+    assert resolve_recipe(tmp_path / "tuned.yaml").training.learning_rate == 2e-3
+    again = resolve_recipe(tmp_path / "tuned.yaml", {"training": {"start": str(trained / "model-best")}})
     assert (again.training.learning_rate, again.data.tokenizer) == (2e-3, "char")
 
 
 def test_the_settings_of_a_run_can_be_read_when_its_start_is_gone(whole, trained):
     with away(trained):
-        assert run_config(read_yaml(whole / "config.yaml"), where="test").data.tokenizer == "char"
+        assert resolve_config(read_yaml(whole / "config.yaml"), where="test").data.tokenizer == "char"
 
 
 @pytest.fixture
@@ -332,29 +333,29 @@ def recommended(monkeypatch):
     family = registry.load_family("transformer")
     recipe = {"training": {"learning-rate": 7e-4, "clip_norm": 5.0}, "data": {"tokenizer": "char"}}
     changed = family._replace(recipe=MappingProxyType(recipe), preset_recipes={})
-    monkeypatch.setattr("saccade.training.config.load_family", lambda name: changed)
+    monkeypatch.setattr("saccade.training.config_resolution.load_family", lambda name: changed)
 
 
 def test_the_recipe_of_a_family_lies_under_what_is_given(recommended):
     model = {"preset": "transformer-tiny"}
-    plain = run_config({"model": model}, where="test")
+    plain = resolve_config({"model": model}, where="test")
     assert (plain.training.learning_rate, plain.training.clip_norm, plain.data.tokenizer) == (7e-4, 5.0, "char")
-    given = run_config({"model": model, "training": {"clip-norm": 2.0}, "data": {"tokenizer": "bpe"}}, where="test")
+    given = resolve_config({"model": model, "training": {"clip-norm": 2.0}, "data": {"tokenizer": "bpe"}}, where="test")
     assert (given.training.learning_rate, given.training.clip_norm, given.data.tokenizer) == (7e-4, 2.0, "bpe")
     for config in (plain, given):
-        assert run_config(config.model_dump(), where="again") == config
-        assert run_config(config.model_dump(exclude_unset=True), where="again") == config
+        assert resolve_config(config.model_dump(), where="again") == config
+        assert resolve_config(config.model_dump(exclude_unset=True), where="again") == config
 
 
 def test_the_recipe_of_a_preset_lies_upon_that_of_its_family_and_belongs_together():
     def training(**given):
-        return run_config({"model": {"preset": "transformer-tiny"}, "training": given}, where="test").training
+        return resolve_config({"model": {"preset": "transformer-tiny"}, "training": given}, where="test").training
 
     assert (training().optimizer, training().learning_rate, training().warmup_steps) == ("muon", 1e-2, 300)
     assert (training(learning_rate=3e-3).optimizer, training(learning_rate=3e-3).learning_rate) == ("muon", 3e-3)
     adam = training(optimizer="adam")
     assert (adam.optimizer, adam.learning_rate, adam.warmup_steps) == ("adam", None, 1000)
-    other = run_config({"model": {"preset": "transformer-small"}}, where="test").training
+    other = resolve_config({"model": {"preset": "transformer-small"}}, where="test").training
     assert (other.optimizer, other.learning_rate) == ("adam", None)
 
 
@@ -362,12 +363,14 @@ def test_a_config_made_in_python_gets_the_recipe_and_a_saved_one_does_not(recomm
     model = {"preset": "transformer-tiny", "width": 16, "heads": 2, "feed_forward": 16}
     values = settings(data, tmp_path / "run", model=model, training={"max_steps": 1, "validate_every": 9})
     saccade.train(RunConfig(**merge(values, {"data": {"hold_out": 0}})))
-    saved = read_yaml(tmp_path / "run" / "config.yaml")
+    path = tmp_path / "run" / "config.yaml"
+    saved = read_yaml(path)
     assert (saved["training"]["clip_norm"], saved["data"]["tokenizer"]) == (5.0, "char")
     del saved["training"]["clip_norm"]  # as an older version may have written it
-    assert run_config(saved, where="saved", saved=True).training.clip_norm == 1.0
+    path.write_text(yaml.safe_dump(saved), encoding="utf-8")
+    assert load_saved_config(path).training.clip_norm == 1.0
 
 
 def test_a_model_that_is_trained_already_is_not_given_the_rate_of_a_fresh_one(recommended, data, trained):
-    made = run_config(settings(data, "x", training={"start": str(trained), **RISK}), where="test")
+    made = resolve_config(settings(data, "x", training={"start": str(trained), **RISK}), where="test")
     assert (made.training.learning_rate, made.training.clip_norm) == (5e-5, 5.0)

@@ -16,8 +16,9 @@ from saccade.errors import SaccadeError
 from saccade.evaluation.sentence_metrics import gleu
 from saccade.interface import VocabularySizes, select
 from saccade.symbols import Symbols
-from saccade.training.config import RiskConfig, run_config
-from saccade.training.loop import accumulate
+from saccade.training.config import RiskConfig
+from saccade.training.config_resolution import resolve_config
+from saccade.training.gradient_accumulation import accumulate
 from saccade.training.objectives import minimum_risk
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.minimum_risk import (
@@ -302,4 +303,4 @@ def test_the_reward_rises():
 )
 def test_settings_that_contradict_each_other_are_refused(training, match):
     with pytest.raises(SaccadeError, match=match):
-        run_config({"model": {"preset": "transformer-tiny"}, "training": training}, where="test")
+        resolve_config({"model": {"preset": "transformer-tiny"}, "training": training}, where="test")

@@ -10,8 +10,8 @@ from saccade.models.registry import choose
 from saccade.symbols import Symbols
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
+from saccade.training.preflight.batch_trial import BatchShape, random_batch
 from saccade.training.preflight.flops import flops_of_batch
-from saccade.training.preflight.forecast import BatchShape, random_batch
 
 
 class Sum:

@@ -15,15 +15,9 @@ from saccade.models.registry import choose
 from saccade.symbols import Symbols
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
-from saccade.training.preflight import forecast as subject
-from saccade.training.preflight.forecast import (
-    BatchShape,
-    Forecast,
-    forecast,
-    longest_shape,
-    random_batch,
-    typical_shape,
-)
+from saccade.training.preflight import batch_trial
+from saccade.training.preflight.batch_trial import BatchShape, random_batch
+from saccade.training.preflight.forecast import Forecast, forecast, longest_shape, typical_shape
 
 SIZES = VocabularySizes(50, 60)
 CPU = torch.device("cpu")
@@ -150,7 +144,8 @@ def compare_forecasts() -> None:
 
 
 def test_what_cannot_fit_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "available_memory", lambda _: 1000)
+    for module in ("forecast", "batch_trial"):
+        monkeypatch.setattr(f"saccade.training.preflight.{module}.available_memory", lambda _: 1000)
     objective = Recorded()
     found = make_forecast(build_model(), objective)
     assert BatchShape(10, 20, 20) not in [shape for shape, _, _ in objective.batches]
@@ -161,7 +156,7 @@ def test_what_cannot_fit_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_slow_batch_is_reckoned_from_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "MAX_SECONDS", 1e-9)
+    monkeypatch.setattr(batch_trial, "MAX_SECONDS", 1e-9)
     objective = Recorded()
     found = make_forecast(build_model(), objective)
     assert max(shape.rows for shape, _, _ in objective.batches) == 1
@@ -220,7 +215,7 @@ def test_for_people_and_for_programs() -> None:
     found = Forecast(BatchShape(16, 256, 250), 1_250_000_000, 8_000_000_000, 0.456, 8123.4, 100.0, 4000.0)
     assert found.lines() == [
         "memory: 1.25 GB of 8.00 GB with the longest batch (16 pairs of 256 and 250 tokens)",
-        "time: 0.46 s per batch, 8,123 target tokens per second; an epoch 2 min, the whole run 1 h 07 min, "
+        "time: 0.46 s per batch, 8,123 target tokens per second; an epoch 2 min, the run 1 h 07 min, "
         "without validation",
     ]
     assert found.warnings() == []

@@ -8,9 +8,11 @@ from rich.console import Console
 
 from saccade.evaluation.metrics import Score
 from saccade.training.loop import Progress, Update
-from saccade.training.runs import tracking
+from saccade.training.runs import throughput, tracking
 from saccade.training.runs.directory import RunDirectory
-from saccade.training.runs.tracking import RunTracker, Speed, format_duration
+from saccade.training.runs.throughput import Throughput
+from saccade.training.runs.tracking import RunTracker
+from saccade.training.units import format_duration
 from saccade.training.validation import Sample, Validation
 
 
@@ -107,8 +109,8 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint(directory, monkeyp
 
 def test_speed_leaves_pauses_out(monkeypatch):
     clock = iter([0.0, 1.0, 50.0, 51.0])
-    monkeypatch.setattr(tracking.time, "perf_counter", lambda: next(clock))
-    speed = Speed()
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: next(clock))
+    speed = Throughput()
     assert speed.tokens_per_second() == 0.0
     speed.add(100)
     speed.add(100)

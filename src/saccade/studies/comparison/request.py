@@ -14,8 +14,9 @@ from saccade.errors import SaccadeError, UsageError
 from saccade.studies.comparison.budget import Budget
 from saccade.studies.comparison.entries import Entry
 from saccade.studies.comparison.planning import Plan, planned_settings
-from saccade.training.config import RunConfig, run_config
-from saccade.training.run import check_config as check_run
+from saccade.training.compute_settings import resolve_compute
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import check_complete, resolve_config
 
 LIMITS = ("max_steps", "max_epochs", "max_minutes")
 PATHS = ("source", "target", "valid_source", "valid_target")
@@ -45,7 +46,7 @@ class Request:
         limits = {"training": {name: base["training"].get(name) for name in LIMITS}}
         fixed = {"model": {"preset": entry.preset}, "output": str(self.output / "runs" / entry.name)}
         values = merge(merge(merge(base, self.settings if settings is None else settings), limits), fixed)
-        return run_config(values, where=f"model {entry.name}")
+        return resolve_config(values, where=f"model {entry.name}")
 
     def rehearsed(self, entry: Entry) -> RunConfig:
         """The run of one model with all that a plan decides, but of some length: this is not known yet."""
@@ -63,7 +64,8 @@ class Request:
         for entry in self.entries:
             config = self.rehearsed(entry)
             if config.data.source:
-                check_run(config)
+                check_complete(config)
+                resolve_compute(config.training)
             if config.decoding.nbest != 1 or config.decoding.sample:
                 raise UsageError("a comparison scores one output a sentence", do="leave out nbest and sample")
             if config.decoding.replace_unknown == "lexicon":

@@ -22,8 +22,8 @@ from saccade.studies.comparison.identity import PLACES
 from saccade.studies.comparison.notes import notes_on
 from saccade.studies.comparison.request import Request
 from saccade.studies.comparison.result import Result, outputs_path, read_result, run_path
+from saccade.training.runs.csv_log import read_rows
 from saccade.training.runs.directory import RunDirectory
-from saccade.training.runs.tracking import read_rows
 
 BASELINE = "seq2seq"  # the family without attention, if it takes part
 
