@@ -34,7 +34,7 @@ def check(
     saccade check --source a.en --target a.de --valid-source v.en --valid-target v.de
     saccade check recipes/multi30k.yaml --test-source data/test.en --test-target data/test.de
 
-    Takes the options of `saccade train` and trains nothing. Lists every problem in the files with its line
+    Accepts the options of `saccade train` and trains nothing. Lists every problem in the files with its line
     numbers. If there is none, checks the vocabulary and runs the longest batch once. Exits with 1 if
     there are errors.
     """

@@ -84,8 +84,8 @@ def forecast(
 ) -> Forecast:
     """Run the longest possible batch once and a typical one several times, and extrapolate.
 
-    Copies of the parameters stand in for the optimizer's two moments, for accumulated gradients, and for the gradients
-    of batch parts that run in parallel. `validation_objective` is used for validation if it differs from `objective`.
+    Copies of the parameters take the memory of the optimizer's two moments, of accumulated gradients, and of the
+    gradients of batch parts that run in parallel. `validation_objective` is for validation, by default `objective`.
     """
     with autocast():
         parts = worker_count(objective.passes * batch_tokens, device) if objective.separable else 1
@@ -110,7 +110,7 @@ def forecast(
         rows, source, target = longest
         raise SaccadeError(
             f"a batch of {rows:,} pairs of {source:,} and {target:,} tokens does not fit into the memory of {device}",
-            do="lower --data.batch-tokens (and raise --training.accumulate by the same factor), or --data.max-length",
+            do="lower --data.batch-tokens (and raise --training.accumulate by an equal factor), or --data.max-length",
         ) from None
     batches = batches_an_epoch or -(-statistics.longer_tokens // batch_tokens)
     tokens = statistics.target_tokens / max(1, batches)
@@ -126,7 +126,7 @@ def forecast(
 
 
 def longest_shape(statistics: CorpusStatistics, batch_tokens: int) -> BatchShape:
-    """Return the shape that needs most memory: both sides as long as the longest text, as many rows as allowed."""
+    """Return the shape that needs most memory: both sides as long as the longest text, as many pairs as allowed."""
     length = max(1, statistics.longest_source, statistics.longest_target)
     return BatchShape(max(1, batch_tokens // length), length, length)
 
