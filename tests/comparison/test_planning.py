@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from saccade.studies.comparison.budget import Budget, Speed, make_plan, planned_settings
-from saccade.training.config import TrainingConfig, run_config
+from saccade.training.config import TrainingConfig
+from saccade.training.config_resolution import resolve_config
 
 
 def test_a_token_budget_is_divided_by_the_tokens_of_an_update() -> None:
@@ -40,13 +41,15 @@ def test_a_validation_that_takes_too_long_has_fewer_sentences_or_comes_at_the_en
     # A number of sentences that the user set is kept.
     found = make_plan(Budget(minutes=1), 3000.0, Speed(0.1, 21.0, 1.0, 200), fewer_sentences=False)
     assert (found.validations, found.valid_sentences, found.updates) == (0, None, 552)
-    family = run_config({"model": {"preset": "transformer-tiny"}}, where="test")
+    family = resolve_config({"model": {"preset": "transformer-tiny"}}, where="test")
     training = planned_settings(found, Budget(minutes=1), family)["training"]
     assert training["validate_every"] > training["max_steps"]
 
 
 def test_settings_of_a_plan() -> None:
-    family = run_config({"model": {"preset": "transformer-tiny"}, "training": {"learning_rate": 3e-3}}, where="test")
+    family = resolve_config(
+        {"model": {"preset": "transformer-tiny"}, "training": {"learning_rate": 3e-3}}, where="test"
+    )
     budget = Budget(minutes=10)
     training = planned_settings(make_plan(budget, 3000.0, Speed(0.25, 5.0)), budget, family)["training"]
     assert training["max_steps"] == 2088
@@ -63,7 +66,7 @@ def test_settings_of_a_plan() -> None:
 
 def test_the_peak_of_the_paper_does_not_rise_with_a_shorter_warm_up() -> None:
     settings = {"model": {"preset": "transformer-tiny"}, "training": {"learning_rate": None, "warmup_steps": 1000}}
-    family = run_config(settings, where="test")
+    family = resolve_config(settings, where="test")
     found = planned_settings(make_plan(Budget(tokens=3000), 300.0), Budget(tokens=3000), family)["training"]
     assert found["warmup_steps"] == 1
     assert found["learning_rate"] == pytest.approx((128 * 1000) ** -0.5)

@@ -23,7 +23,7 @@ from saccade.model_folder import ModelFolder, load_model_folder, save_model_fold
 from saccade.models.registry import load_family
 from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
-from saccade.training.loop import accumulate
+from saccade.training.gradient_accumulation import accumulate
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizers import make_optimizer, scale_and_clip
 

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from contracts.registered_models import build_model, choice_of, make_batch, registered_models
 from saccade.distributed.group import Group, join_process_group
-from saccade.training.loop import accumulate
+from saccade.training.gradient_accumulation import accumulate
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizers import scale_and_clip
 

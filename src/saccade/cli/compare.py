@@ -145,10 +145,11 @@ def read_settings(context: typer.Context, recipe: Path | None, options: Mapping[
 def data_and_decoding(recipe: Path) -> dict[str, Any]:
     """The data and decoding settings of a recipe; its model and training settings fit one model only."""
     from saccade.config import read_yaml
-    from saccade.training.config import read_recipe
+    from saccade.training.config_resolution import resolve_recipe
 
     written = read_yaml(recipe)
-    config = read_recipe(recipe, {} if "model" in written else {"model": {"preset": DEFAULT_PRESET}})
+    defaults = {} if "model" in written else {"model": {"preset": DEFAULT_PRESET}}
+    config = resolve_recipe(recipe, defaults=defaults, absolute_paths=False)
     selected: dict[str, Any] = {}
     for group in ("data", "decoding"):
         values = getattr(config, group).model_dump(mode="json")

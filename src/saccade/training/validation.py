@@ -31,7 +31,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Validation:
-    """Loss of the whole validation set, scores of the part that was translated."""
+    """Loss of the complete validation set, scores of the part that was translated."""
 
     loss: float  # negative log-likelihood per token, without label smoothing
     perplexity: float
@@ -46,7 +46,7 @@ class Validation:
         return -found.value if found.higher_is_better else found.value
 
     def to_json(self) -> dict[str, Any]:
-        """Loss and scores as plain data."""
+        """Return loss and scores as plain data."""
         scores = {name: found.to_json() for name, found in self.scores.items()}
         return {"loss": finite(self.loss), "perplexity": finite(self.perplexity), "scores": scores}
 

@@ -44,9 +44,9 @@ from saccade.training.compute_settings import configure_process
 from saccade.training.config import RunConfig
 from saccade.training.preflight.process_memory import peak_memory
 from saccade.training.run import resume, train
+from saccade.training.runs.csv_log import read_rows
 from saccade.training.runs.data import RunData, check_lengths, load_data
 from saccade.training.runs.directory import RunDirectory
-from saccade.training.runs.tracking import read_rows
 from saccade.workers.messages import Message
 from saccade.workers.process import running_worker
 from saccade.workers.replies import Handler, WorkerDiedError, describe_exit

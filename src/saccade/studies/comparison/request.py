@@ -13,8 +13,9 @@ from saccade.data.reading.pair_stream import training_pairs, validation_pairs
 from saccade.errors import SaccadeError, UsageError, did_you_mean
 from saccade.models.registry import FAMILIES, load_family, presets
 from saccade.studies.comparison.budget import Budget, Plan, planned_settings
-from saccade.training.config import RunConfig, run_config
-from saccade.training.run import check_config as check_run
+from saccade.training.compute_settings import resolve_compute
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import check_complete, resolve_config
 
 LIMITS = ("max_steps", "max_epochs", "max_minutes")
 PROVISIONAL_STEPS = 1000  # length of a run before it is planned
@@ -76,7 +77,7 @@ class Request:
         limits = {"training": {name: base["training"].get(name) for name in LIMITS}}
         fixed = {"model": {"preset": entry.preset}, "output": str(self.output / "runs" / entry.name)}
         values = merge(merge(merge(base, self.settings if settings is None else settings), limits), fixed)
-        return run_config(values, where=f"model {entry.name}")
+        return resolve_config(values, where=f"model {entry.name}")
 
     def provisional_config(self, entry: Entry) -> RunConfig:
         """The config of one run with all planned settings, for a provisional number of updates."""
@@ -94,7 +95,8 @@ class Request:
         for entry in self.entries:
             config = self.provisional_config(entry)
             if config.data.source:
-                check_run(config)
+                check_complete(config)
+                resolve_compute(config.training)
             if config.decoding.nbest != 1 or config.decoding.sample:
                 raise UsageError("a comparison scores one output a sentence", do="leave out nbest and sample")
             if config.decoding.replace_unknown == "lexicon":

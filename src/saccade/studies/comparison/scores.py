@@ -27,8 +27,8 @@ from saccade.studies.comparison.results import (
     read_result,
     run_path,
 )
+from saccade.training.runs.csv_log import read_rows
 from saccade.training.runs.directory import RunDirectory
-from saccade.training.runs.tracking import read_rows
 
 BASELINE = "seq2seq"  # the family without attention, if it is compared
 

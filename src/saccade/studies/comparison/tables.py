@@ -10,7 +10,7 @@ from typing import Any
 from saccade.evaluation.bootstrap import Interval
 from saccade.evaluation.length_buckets import LONG
 from saccade.studies.comparison.scores import Row, Scores
-from saccade.training.compute_settings import format_bytes
+from saccade.training.units import format_bytes
 
 NOTHING = "–"
 

@@ -11,13 +11,12 @@ from saccade.data.sampling.batch_sampler import BatchSampler
 from saccade.inference.translator import Translator
 from saccade.model_folder import vocabulary_sizes
 from saccade.studies.comparison.budget import Speed
-from saccade.training.compute_settings import choose_precision, configure_process, make_autocast
+from saccade.training.compute_settings import configure_process, resolve_compute
 from saccade.training.config import RunConfig
 from saccade.training.loop import make_loop
 from saccade.training.objectives.factory import make_likelihood
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.preflight.forecast import synchronize
-from saccade.training.run import check_config
+from saccade.training.preflight.batch_trial import synchronize
 from saccade.training.runs.data import RunData
 from saccade.training.validation import group_by_source, validate
 
@@ -37,13 +36,14 @@ def tokens_per_update(data: RunData, config: RunConfig) -> float:
 
 def measure_speed(data: RunData, config: RunConfig, budget_seconds: float) -> Speed:
     """Train a fresh model for some updates, validate it once, and discard it."""
-    device = check_config(config)
     training = config.training
+    compute = resolve_compute(training)
+    device = compute.device
     configure_process(training)
     torch.manual_seed(training.seed)
     choice = config.choice()
     model = choice.build(vocabulary_sizes(data.tokenizers)).to(device)
-    likelihood = make_likelihood(training, choice)
+    likelihood = make_likelihood(training, choice, training.consistency)
     loop = make_loop(
         model,
         lambda _: likelihood,
@@ -52,7 +52,7 @@ def measure_speed(data: RunData, config: RunConfig, budget_seconds: float) -> Sp
         rate=lambda _: LEARNING_RATE,
         symbols=data.tokenizers.target.symbols,
         device=device,
-        autocast=make_autocast(device, choose_precision(device, training.precision)),
+        autocast=compute.autocast,
     )
     model.train()
     times: list[float] = []
