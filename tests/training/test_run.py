@@ -377,7 +377,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(config, tmp_pa
         ({"training": {"criterion": "bleu", "valid_sentences": 0}}, "valid-sentences"),
         ({"training": {"betas": [0.9, 1.5]}}, "betas"),
         ({"model": {"positions": "learned", "max_positions": 4}}, "4 positions"),
-        ({"training": {"device": ABSENT}}, f"no device '{ABSENT}'"),
+        ({"training": {"device": ABSENT}}, f"the device '{ABSENT}'"),
     ],
 )
 def test_what_would_fail_later_is_refused_at_once(config, changes, message):
