@@ -107,6 +107,16 @@ def test_states_show_what_is_computed_once_for_each_token():
     assert isinstance(ConvS2SPlan(model).start(memory), ConvS2SState)  # with gradients
 
 
+@torch.no_grad()
+def test_first_encoder_layer_is_computed_once_for_each_distinct_token():
+    plan = ConvS2SPlan(make({}))
+    taps = plan.compiled.encoder_taps
+    assert taps is not None
+    plan.compiled = plan.compiled._replace(encoder_taps=torch.full_like(taps, torch.nan))
+    assert plan.encode(repeated_batch().source).states.isnan().any()
+    assert not plan.encode(make_batch([3], [1]).source).states.isnan().any()  # fewer positions than distinct products
+
+
 def test_gradients_are_those_of_the_model():
     model, batch = make({}), make_batch([5, 3], [4, 2])
 

@@ -220,10 +220,7 @@ class ConvS2S(nn.Module):
         nn.init.zeros_(self.output_bias)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; memory states are the keys z, the summary has the values z + e, both (B, S, E).
-
-        Values are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
-        """
+        """source.values (B, S) ids."""
         assert isinstance(source.values, Tensor)
         layout, layers = PackedLayout.of(source.mask), self.encoder_layers()
         indices = tap_indices((layer.convolution for layer in layers), source.mask, layout)
@@ -231,12 +228,18 @@ class ConvS2S(nn.Module):
         x = self.source_width(embedded)  # (N, D)
         for layer, own in zip(layers, indices, strict=True):
             x = layer(x, own)
-        states = self.memory_width(x)  # z (N, E)
+        return self.memory(self.memory_width(x), embedded, source.mask, layout)
+
+    def memory(self, states: Tensor, embedded: Tensor, mask: Tensor, layout: PackedLayout) -> Memory:
+        """Keys z as states and values z + e as summary, both (B, S, E), from packed z and e (N, E).
+
+        Values are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
+        """
         if states.requires_grad and self.gradient != 1.0:  # of the encoder's layers, not of the e in z + e
             states.register_hook(partial(torch.mul, other=self.gradient))  # type: ignore[no-untyped-call]
         values = layout.unpack(states + embedded)  # (B, S, E)
-        scale = (HALF * root_of_length(source.mask)).to(values.dtype)  # (B, 1, 1)
-        return Memory(layout.unpack(states), source.mask, summary=values * scale)
+        scale = (HALF * root_of_length(mask)).to(values.dtype)  # (B, 1, 1)
+        return Memory(layout.unpack(states), mask, summary=values * scale)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T): the target shifted right by one, so that position t predicts token t."""
