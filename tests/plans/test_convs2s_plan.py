@@ -204,6 +204,15 @@ def test_training_mode_is_noticed():
     assert_close(outputs(plan), outputs(model), rtol=1e-5, atol=1e-5)
 
 
+def test_a_state_without_gradients_is_refused_where_gradients_are_enabled():
+    plan, batch = ConvS2SPlan(make({})), make_batch([6, 3], [4, 4])
+    with torch.no_grad():
+        memory = plan.encode(batch.source)
+        state = plan.start(memory)
+    with pytest.raises(RuntimeError):
+        plan.step(batch.prefix[:, 0], state, memory)
+
+
 @torch.no_grad()
 def test_a_copied_state_can_be_stepped_alone():
     plan, batch = ConvS2SPlan(make({})), make_batch([6, 3], [4, 4])

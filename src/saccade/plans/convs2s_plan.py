@@ -119,13 +119,13 @@ class ConvS2SPlan:
 
     def step(self, token: Tensor, state: ConvS2SState | PlanState, memory: Memory, *, record: bool = False) -> Step:
         """As the model's; the first layer's convolution once for each distinct token."""
-        compiled = self.compiled  # `start` has checked that it is current
+        # `start` has checked that what was computed is current.
+        model = self.compiled.model if runs_plan(self.model.output_bias) else None
         if isinstance(state, ConvS2SState):
-            folded = compiled.model if runs_plan(self.model.output_bias) else None
-            return (folded or self.model).step(token, state, memory, record=record)
-        model, taps = compiled.model, compiled.decoder_taps
+            return (model or self.model).step(token, state, memory, record=record)
+        taps = self.compiled.decoder_taps
         if model is None or taps is None:
-            raise RuntimeError("the model has changed since this state was started: start again")
+            raise RuntimeError("since this state was started, the model has changed or gradients were enabled")
         distinct, inverse = torch.unique(token, return_inverse=True)
         embedded = model.target_embedding(distinct[:, None], state.position).squeeze(1)  # (V, E)
         x = model.target_width(embedded)  # (V, D)
