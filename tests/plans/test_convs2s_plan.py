@@ -11,15 +11,15 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from laws import test_laws as laws
-from laws.subjects import build_model, make_batch
-from saccade.csrc.library import without_kernels
+from contracts import test_model_contracts as contracts
+from contracts.registered_models import build_model, make_batch
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.models.convs2s import FAMILY, ConvS2SState
+from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import int8_available
 from saccade.plans.convs2s_plan import ConvS2SPlan, PlanState
-from saccade.plans.quantization import quantize_model
+from saccade.plans.quantization import quantized_copy
 from saccade.symbols import Symbols
 
 CHANGES: list[dict[str, Any]] = [{}, *map(dict, FAMILY.variants), {"kernel": 1}, {"kernel": 5, "separable": True}]
@@ -31,9 +31,7 @@ FLOAT_OR_INT8 = [
 
 def make(changes: dict[str, Any], *, int8: bool = False) -> Any:
     model = build_model(("convs2s", changes))
-    if int8:
-        assert quantize_model(model) > 0
-    return model
+    return quantized_copy(model) if int8 else model
 
 
 def repeated_batch() -> Any:
@@ -68,6 +66,16 @@ def test_outputs_equal_those_of_the_model(changes, int8):
     assert_close(plan.decode(batch.prefix, memory).outputs, model.decode(batch.prefix, memory).outputs, rtol=0, atol=0)
 
 
+@pytest.mark.skipif(not int8_available(), reason="this processor has no int8 products")
+@torch.no_grad()
+def test_a_quantizing_plan_equals_the_plan_of_a_quantized_copy():
+    model = make({})
+    assert_close(
+        outputs(ConvS2SPlan(model, quantize=True)), outputs(ConvS2SPlan(quantized_copy(model))), rtol=0, atol=0
+    )
+    assert not torch.equal(outputs(ConvS2SPlan(model, quantize=True))[-1], outputs(ConvS2SPlan(model))[-1])
+
+
 @torch.no_grad()
 def test_outputs_equal_those_of_the_model_without_kernels():
     model = make({})
@@ -83,13 +91,13 @@ def test_translations_equal_those_of_the_model(changes, int8, config):
 
     def translations(decoder: Any) -> list[list[tuple[int, ...]]]:
         with torch.inference_mode():
-            found = search(decoder, decoder.encode(source), config, Symbols())
+            found = search(decoder, SearchRequest(decoder.encode(source), config, Symbols()))
         return [[tuple(hypothesis.tokens) for hypothesis in hypotheses] for hypotheses in found]
 
     assert translations(ConvS2SPlan(model)) == translations(model)
 
 
-@pytest.mark.parametrize("contract", laws.OF_THE_INTERFACE, ids=lambda contract: contract.__name__)
+@pytest.mark.parametrize("contract", contracts.INTERFACE_CONTRACTS, ids=lambda contract: contract.__name__)
 @pytest.mark.parametrize("gradients", [True, False])
 def test_interface_contracts(contract, gradients):
     arguments = [ConvS2SPlan(make({})), make_batch([7, 4, 1, 5], [6, 3, 5, 1])]
@@ -164,16 +172,10 @@ def replace_module(model: Any) -> None:
     model.encoder[1] = copy.deepcopy(model.encoder[0])
 
 
-def quantize(model: Any) -> None:
-    if not int8_available():
-        pytest.skip("this processor has no int8 products")
-    quantize_model(model)
-
-
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize(
     "change",
-    [scale_in_place, load_weights, replace_storage, replace_parameter, replace_module, quantize],
+    [scale_in_place, load_weights, replace_storage, replace_parameter, replace_module],
     ids=lambda change: change.__name__,
 )
 def test_changes_of_the_model_are_noticed(change: Callable[[Any], None], mode: Any):

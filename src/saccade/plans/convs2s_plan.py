@@ -28,6 +28,7 @@ from saccade.ops.int8_linear import QuantizedParameter
 from saccade.ops.linear import linear
 from saccade.ops.packed import PackedLayout
 from saccade.plans.fingerprint import Fingerprint
+from saccade.plans.quantization import quantized_copy
 
 PartialSums = tuple[Tensor, ...]
 """What the inputs so far add to the next `reach` outputs of a convolution, each (N, outputs), the nearest first."""
@@ -53,16 +54,18 @@ class Compiled(NamedTuple):
 class ConvS2SPlan:
     """A ConvS2S in inference, with its methods of the interface; training and gradients are left to the model."""
 
-    def __init__(self, model: ConvS2S) -> None:
+    def __init__(self, model: ConvS2S, *, quantize: bool = False) -> None:
         self.model = model
+        self.quantize = quantize
         self.compiled = self.compile()
 
     def compile(self) -> Compiled:
-        """Normalise the weights."""
+        """Normalise the weights, and quantize the matrices that have none of their own."""
         fingerprint = Fingerprint(self.model)
         if any(module.training for module in self.model.modules()):
             return Compiled(fingerprint, None)
-        model = normalised_copy(self.model)
+        with torch.no_grad():
+            model = normalised_copy(quantized_copy(self.model) if self.quantize else self.model)
         encoder, decoder = model.encoder_layers()[0].convolution, model.decoder_layers()[0].convolution
         projections = model.source_width, model.target_width, encoder.projection, decoder.projection
         if any(isinstance(projection.weight(), QuantizedParameter) for projection in projections):
@@ -105,7 +108,7 @@ class ConvS2SPlan:
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """As the model's."""
-        return self.model.decode(prefix, memory, record=record)
+        return self.inference_model().decode(prefix, memory, record=record)
 
     def start(self, memory: Memory) -> ConvS2SState | PlanState:
         """As the model's; zero sums if the first layer is computed for each distinct token."""
@@ -141,11 +144,11 @@ class ConvS2SPlan:
 
     def logits(self, outputs: Tensor) -> Tensor:
         """As the model's."""
-        return self.model.logits(outputs)
+        return (self.compiled.model or self.model).logits(outputs)
 
     def output_product(self, outputs: Tensor) -> Product:
         """As the model's."""
-        return self.model.output_product(outputs)
+        return (self.compiled.model or self.model).output_product(outputs)
 
 
 def runs_plan(weight: Tensor) -> bool:
