@@ -82,7 +82,14 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "saccade_encoder_forward": (c_int, POINTER(EncoderStack), c_int64, *(c_void_p,) * 3),
     "saccade_decoder_step": (c_int, POINTER(DecoderStack), POINTER(KVCacheView), c_void_p, c_void_p),
     "saccade_search": (
-        *(c_int, POINTER(DecoderStack), POINTER(TokenTables), POINTER(SourceBatch), PackedMemory, POINTER(SearchLimits)),
+        *(
+            c_int,
+            POINTER(DecoderStack),
+            POINTER(TokenTables),
+            POINTER(SourceBatch),
+            PackedMemory,
+            POINTER(SearchLimits),
+        ),
         *(c_int64, c_int64, HypothesisBuffers, POINTER(c_int)),
     ),
     "saccade_gru_cell": (c_int, c_int64, c_int64, POINTER(RecurrentGates), c_void_p, c_void_p),
