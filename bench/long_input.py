@@ -28,11 +28,11 @@ from bench.tables import markdown_table
 from saccade.data.cache.corpus import Corpus, corpus_from_arrays
 from saccade.data.sampling.batch_sampler import BatchSampler
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Source, VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
-from saccade.training.compute_settings import configure_process, make_autocast
+from saccade.training.compute_settings import Compute, configure_process
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import make_loop
 from saccade.training.objectives.likelihood import Likelihood
@@ -109,7 +109,7 @@ def measure(kind: str, length: int, options: argparse.Namespace) -> dict[str, fl
         rate=lambda step: 1e-4,
         symbols=Symbols(),
         device=device,
-        autocast=make_autocast(device, "float32"),
+        autocast=Compute(device, "float32").autocast,
     )
     updates = loop.updates()
     next(updates)
@@ -135,7 +135,7 @@ def decode(model: Any, corpus: Corpus, written: int) -> float:
     config = DecodingConfig(beam=1, min_length=written, max_length=written)
     began = time.perf_counter()
     with torch.inference_mode():
-        search(model, model.encode(source), config, Symbols())
+        search(model, SearchRequest(model.encode(source), config, Symbols()))
     return (time.perf_counter() - began) / written
 
 

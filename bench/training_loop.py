@@ -101,14 +101,14 @@ def main() -> None:
         next(updates)
     rows = []
     for number in range(options.rounds):
-        first = loop.progress.place.batch
+        first = loop.progress.position.batch
         peak = matmul_rate_of_all_cores(group, cores, threads, options.product_seconds)
         tokens, began = 0, time.perf_counter()
         for _ in range(options.steps):
             tokens += next(updates).target_tokens
         seconds = time.perf_counter() - began
         peak = (peak + matmul_rate_of_all_cores(group, cores, threads, options.product_seconds)) / 2
-        batches = plan[first : loop.progress.place.batch]
+        batches = plan[first : loop.progress.position.batch]
         work = sum(flops_without_padding(model, objective, corpus, batch) for batch in batches)
         row = {
             "tokens_per_second": tokens / seconds,

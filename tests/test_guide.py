@@ -1,4 +1,4 @@
-"""The example in the guide is a model like any other: it obeys the laws."""
+"""The example in the guide is a model like any other: it obeys the contracts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from laws import test_laws as laws
-from laws.subjects import SIZES, build_model, make_batch
+from contracts import test_model_contracts as contracts
+from contracts.registered_models import SIZES, build_model, make_batch
 from saccade.models.registry import FAMILIES
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guide" / "adding-a-model.md"
@@ -29,13 +29,13 @@ def example(tmp_path_factory):
     sys.path.remove(str(folder))
 
 
-@pytest.mark.parametrize("law", laws.OF_THE_INTERFACE, ids=lambda law: law.__name__)
-def test_laws_of_the_interface(law):
+@pytest.mark.parametrize("contract", contracts.INTERFACE_CONTRACTS, ids=lambda contract: contract.__name__)
+def test_interface_contracts(contract):
     arguments = [build_model(SUBJECT), make_batch([7, 4, 1, 5], [6, 3, 5, 1])]
-    law(*arguments[: law.__code__.co_argcount])
+    contract(*arguments[: contract.__code__.co_argcount])
 
 
-def test_laws_of_learning(tmp_path):
-    laws.test_5_every_parameter_gets_a_gradient_and_moves(SUBJECT, SIZES)
-    laws.test_6_a_saved_model_is_the_same_model(SUBJECT, tmp_path)
-    laws.test_9_it_overfits_a_copy_task(SUBJECT)
+def test_training_contracts(tmp_path):
+    contracts.test_every_parameter_gets_a_gradient_and_moves(SUBJECT, SIZES)
+    contracts.test_saved_model_equals_loaded_model(SUBJECT, tmp_path)
+    contracts.test_model_overfits_a_copy_task(SUBJECT)

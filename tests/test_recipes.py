@@ -9,7 +9,7 @@ import pytest
 from inference.small_models import save_model
 from saccade.config import read_yaml
 from saccade.errors import SaccadeError
-from saccade.training.config import read_recipe
+from saccade.training.config_resolution import resolve_recipe
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 
@@ -22,10 +22,10 @@ def test_a_recipe_that_goes_on_from_another_says_which(path, monkeypatch, tmp_pa
     monkeypatch.chdir(tmp_path)
     start = read_yaml(path)["training"]["start"]
     before = path.with_name(f"{Path(start).name}.yaml")
-    assert read_recipe(before).output == start
+    assert resolve_recipe(before).output == start
     assert f"saccade train recipes/{before.name}" in path.read_text(encoding="utf-8")
     with pytest.raises(SaccadeError, match=start):
-        read_recipe(path)
+        resolve_recipe(path)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -34,7 +34,7 @@ def test_recipe(path, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     if path in FROM_OTHERS:
         save_model(tmp_path / read_yaml(path)["training"]["start"])
-    config = read_recipe(path)
+    config = resolve_recipe(path)
     assert config.data.source
     assert all(path.startswith("/somewhere/") for path in (*config.data.source, *config.data.target))
     assert config.output == f"runs/{path.stem}"

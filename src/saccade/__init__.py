@@ -35,12 +35,13 @@ MODULES = {
 
 def train(config: RunConfig | Mapping[str, Any] | str | Path) -> RunResult:
     """Train a model from a config, from a mapping of settings, or from the path of a recipe."""
-    from saccade.training.config import RunConfig, read_recipe, run_config
+    from saccade.training.config import RunConfig
+    from saccade.training.config_resolution import resolve_config, resolve_recipe
     from saccade.training.run import train
 
     if isinstance(config, RunConfig):  # may be built by hand, without the defaults of its model family
         config = config.model_dump(exclude_unset=True)
-    return train(run_config(config, where="config") if isinstance(config, Mapping) else read_recipe(config))
+    return train(resolve_config(config, where="config") if isinstance(config, Mapping) else resolve_recipe(config))
 
 
 def __getattr__(name: str) -> Any:

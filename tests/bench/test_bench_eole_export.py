@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from bench.eole_export import eole_weights, projections
 
-from laws.subjects import build_model
+from contracts.registered_models import build_model
 from saccade.interface import VocabularySizes
 
 

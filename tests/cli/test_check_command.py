@@ -104,7 +104,7 @@ def test_all_errors_are_listed_and_nothing_is_tokenized(files: Path, saccade: Sa
     assert "iconv -f latin1" in result.out
     assert "error: train.a, train.b: train.a has 22 lines, train.b has 30" in result.out
     assert "error: valid.tsv, line 2: has 1 column, but column 2 is needed" in result.out
-    assert "information: training data: pairs are counted without the faulty lines" not in result.out
+    assert "information: training data: pairs are counted without the invalid lines" not in result.out
     assert result.out.splitlines()[-1] == "3 errors, 0 warnings"
     assert "vocabulary" not in result.out
 
@@ -113,7 +113,7 @@ def test_pairs_are_counted_without_invalid_lines(files: Path, saccade: Saccade) 
     result = saccade("check", *write_pair(files, "train", b"\xff\n\nx\n", b"1\n2\n3\n"))
     assert result.code == 1
     assert "train.a, pair 1\n" in result.out
-    assert "information: training data: pairs are counted without the faulty lines" in result.out
+    assert "information: training data: pairs are counted without the invalid lines" in result.out
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_pipe_is_an_error(files: Path, saccade: Saccade) -> None:
     os.mkfifo(files / "pipe")
     result = saccade("check", "--source", "pipe", "--target", "pipe")
     assert result.code == 1
-    assert "pipe: is not a regular file" in result.out
+    assert "pipe: not a regular file" in result.out
 
 
 def test_warnings(files: Path, saccade: Saccade) -> None:
@@ -193,7 +193,9 @@ def test_invalid_settings_are_reported_with_the_data(data: Path, files: Path, sa
     assert "error: full: already exists and is not empty" in result.out
     assert "error: early stopping and a criterion need validation data" in result.out
     assert "vocabulary: 80" in result.out
-    assert "cannot be made in" in saccade("check", *options(data, "train"), *TEXTS, "--output", data / "train.en/x").out
+    assert (
+        "cannot be created in" in saccade("check", *options(data, "train"), *TEXTS, "--output", data / "train.en/x").out
+    )
 
 
 def test_too_little_disk_space_is_an_error(
@@ -202,10 +204,10 @@ def test_too_little_disk_space_is_an_error(
     class Full:
         free = 10
 
-    monkeypatch.setattr("saccade.training.compute_settings.shutil.disk_usage", lambda _: Full)
+    monkeypatch.setattr("saccade.training.preflight.disk_space.shutil.disk_usage", lambda _: Full)
     result = saccade("check", *options(data, "train"), *TINY)
     assert result.code == 1
-    assert "checkpoints and models will need" in result.out
+    assert "checkpoints and models need" in result.out
 
 
 def test_too_few_positions_are_an_error(data: Path, files: Path, saccade: Saccade) -> None:

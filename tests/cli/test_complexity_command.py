@@ -13,8 +13,8 @@ import pytest
 from command_line import CommandResult, Saccade
 
 from saccade.cli.main import main
-from saccade.studies.complexity.measurement import Measurement, Timing, left_out
-from saccade.studies.complexity.paths import SignalPath
+from saccade.studies.complexity.measurement import Measurement, Timing
+from saccade.studies.complexity.path_lengths import SignalPath
 from saccade.studies.complexity.series import Plan
 
 TINY = ("--lengths", "64,128", "--widths", "8,16", "--seconds", "0.001", "--path-lengths", "8", "--radius", "4")
@@ -90,10 +90,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             for number, found in enumerate(fake_measurements(plan)):
                 if number == count and error is not None:
                     raise error
-                yield found if why is None else left_out(found, why)
+                yield found if why is None else Measurement(found.layer, found.width, found.length, 0, left_out=why)
 
         monkeypatch.setattr("saccade.studies.complexity.series.measurements", measurements)
-        monkeypatch.setattr("saccade.studies.complexity.paths.longest_path", lambda *_: SignalPath(2, 3))
+        monkeypatch.setattr("saccade.studies.complexity.path_lengths.longest_path", lambda *_: SignalPath(2, 3))
 
     return replace
 
@@ -134,7 +134,7 @@ def test_interruption_while_following_paths(
     def interrupt(*_: object) -> SignalPath:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("saccade.studies.complexity.paths.longest_path", interrupt)
+    monkeypatch.setattr("saccade.studies.complexity.path_lengths.longest_path", interrupt)
     result = saccade("complexity", *PLAIN)
     assert result.code == 130
     assert "longest path" in result.out
@@ -150,7 +150,7 @@ def test_error_in_a_path_leaves_it_out(
             raise RuntimeError("no such kernel")
         return SignalPath(1, 1)
 
-    monkeypatch.setattr("saccade.studies.complexity.paths.longest_path", fail)
+    monkeypatch.setattr("saccade.studies.complexity.path_lengths.longest_path", fail)
     result = saccade("complexity", *PLAIN, "--path-lengths", "4,8")
     assert result.code == 0
     assert "1 (1)" in result.out
@@ -178,8 +178,8 @@ def test_full_disk_keeps_the_old_file_and_prints_tables(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("saccade.cli.output.atomic_file.flush", full)
-    monkeypatch.setattr("saccade.studies.complexity.picture.plot_png", lambda findings, path: path.write_bytes(b"half"))
+    monkeypatch.setattr("saccade.cli.output.atomic_file.fsync", full)
+    monkeypatch.setattr("saccade.studies.complexity.plot.plot_png", lambda findings, path: path.write_bytes(b"half"))
     result = saccade("complexity", *PLAIN, option, old)
     assert result.code == 1
     assert f"{old}: cannot be written: No space left on device" in result.err

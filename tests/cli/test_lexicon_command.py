@@ -8,7 +8,7 @@ import pytest
 from command_line import Saccade
 
 import saccade as package
-from laws.subjects import build_model, choice_of
+from contracts.registered_models import build_model, choice_of
 from saccade.data.lexicon.lexicon_file import read_lexicon
 from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers

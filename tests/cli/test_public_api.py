@@ -11,7 +11,8 @@ import pytest
 import saccade
 from saccade.errors import SaccadeError
 from saccade.inference.translator import Translator
-from saccade.training.config import RunConfig, run_config
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import resolve_config
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
@@ -49,7 +50,7 @@ def test_train_accepts_a_config_a_mapping_or_a_recipe(tmp_path: Path, monkeypatc
     values = {"model": {"preset": "transformer-tiny"}, "training": {"max-steps": 3}, "output": "runs/x"}
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("model: {preset: transformer-tiny}\ntraining: {max-steps: 3}\noutput: runs/x\n")
-    for config in (run_config(values, where="test"), values, recipe, str(recipe)):
+    for config in (resolve_config(values, where="test"), values, recipe, str(recipe)):
         saccade.train(config)
     assert all(config == configs[0] for config in configs)
     assert len(configs) == 4

@@ -22,7 +22,7 @@ def test_engines_agree_in_greedy_search(run: Path, saccade: Saccade) -> None:
     }
     assert results["auto"] == results["torch"] == results["ctranslate2"]
     assert (results["auto"].code, results["auto"].err) == (0, "")
-    assert (run / "model-best" / "ctranslate2" / "proof.json").is_file()
+    assert (run / "model-best" / "ctranslate2" / "parity.json").is_file()
     assert saccade("verify", run, "--sentences", 5).code == 0  # the manifest does not list the cached export
 
 
@@ -59,7 +59,7 @@ def test_ensembles_need_torch(run: Path, saccade: Saccade) -> None:
     assert saccade(*options, stdin=TEXT).code == 0
     result = saccade(*options, "--engine", "ctranslate2", stdin=TEXT)
     assert result.code == 2
-    assert "one model" in result.err
+    assert "ensembles" in result.err
 
 
 @pytest.mark.parametrize("engine", ["ctranslate2", "auto"])

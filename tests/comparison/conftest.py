@@ -7,13 +7,13 @@ import pytest
 import torch
 from small_comparison import write_corpus
 
-from saccade.studies.comparison import compare as comparing
+from saccade.studies.comparison import report
 from saccade.training.runs import tracking
 
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[None]:
-    """One thread is enough for models of this size, and nobody looks at the curves of a run."""
+    """One thread, and no curves: faster for models of this size."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
@@ -31,6 +31,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For comparisons that are not looked at."""
-    monkeypatch.setattr(comparing, "draw_pictures", lambda found, output: [])
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons without plots, which take most of the time."""
+    monkeypatch.setattr(report, "draw_plots", lambda scores, output: [])

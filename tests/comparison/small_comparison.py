@@ -1,4 +1,4 @@
-"""A comparison of two small Transformers on sentences that anybody can make."""
+"""A comparison of two small Transformers on generated sentences."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from saccade.studies.comparison.budget import read_budget
-from saccade.studies.comparison.entries import find_entries
-from saccade.studies.comparison.process import Ended
-from saccade.studies.comparison.request import Request
-from saccade.studies.comparison.worker import read_job, run_phase
+from saccade.studies.comparison.phases import PhaseEnd, phase_end, run_phase
+from saccade.studies.comparison.request import Request, find_entries
+from saccade.workers.replies import reply_to, result_of
 
 ENGLISH = {"one": "eins", "two": "zwei", "three": "drei", "red": "rot", "green": "grün", "cat": "Katze", "dog": "Hund"}
 TINY = {"width": 8, "heads": 2, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1}
@@ -53,6 +52,6 @@ def request_of(corpus: Path, output: Path, models: str = "transformer,transforme
     return Request(**{**values, **changes})
 
 
-def in_this_process(phase: str, job: Path) -> Ended:
-    """A phase without the seconds that a new process takes."""
-    return run_phase(phase, read_job(job))
+def in_this_process(phase: str, job: Path) -> PhaseEnd:
+    """Run a phase in this process, which saves the seconds that a worker takes to start."""
+    return phase_end(lambda request: result_of(reply_to(request, run_phase)), phase, job)

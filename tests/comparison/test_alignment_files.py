@@ -8,12 +8,18 @@ import torch
 from saccade.errors import SaccadeError
 from saccade.folder import MAX_JSON_BYTES
 from saccade.inference.explanation import Explanation
-from saccade.studies.comparison.alignments import MOST_PIECES, Alignment, alignment_of, alignment_path, read_alignment
-from saccade.studies.comparison.alignments import write_alignment as write
+from saccade.studies.comparison.results import (
+    MAX_PIECES,
+    Alignment,
+    alignment_path,
+    make_alignment,
+    read_alignment,
+    write_alignment,
+)
 
 
 def explanation(target: int, source: int) -> Explanation:
-    """An alignment of as many pieces, with weights that need all their digits."""
+    """An explanation with this many pieces and random weights."""
     torch.manual_seed(1)
     weights = torch.randn(target, source).softmax(-1)
     pieces = tuple(f"piece{number}" for number in range(max(target, source)))
@@ -21,8 +27,8 @@ def explanation(target: int, source: int) -> Explanation:
 
 
 def test_a_large_alignment_can_be_read_again(tmp_path: Path) -> None:
-    kept = alignment_of("a sentence", explanation(300, 300))
-    write(tmp_path, "transformer", kept)
+    kept = make_alignment("a sentence", explanation(300, 300))
+    write_alignment(tmp_path, "transformer", kept)
     assert read_alignment(tmp_path, "transformer", "a sentence") == kept
     assert alignment_path(tmp_path, "transformer").stat().st_size < MAX_JSON_BYTES / 2
     assert not kept.cut
@@ -31,23 +37,23 @@ def test_a_large_alignment_can_be_read_again(tmp_path: Path) -> None:
 
 
 def test_a_huge_alignment_is_cut(tmp_path: Path) -> None:
-    kept = alignment_of("a sentence", explanation(1000, 500))
+    kept = make_alignment("a sentence", explanation(1000, 500))
     assert kept.cut
-    write(tmp_path, "transformer", kept)
+    write_alignment(tmp_path, "transformer", kept)
     found = read_alignment(tmp_path, "transformer", "a sentence")
     assert found == kept
-    assert len(found.target_pieces) == len(found.source_pieces) == MOST_PIECES
+    assert len(found.target_pieces) == len(found.source_pieces) == MAX_PIECES
 
 
 def test_pieces_without_end_are_no_alignment(tmp_path: Path) -> None:
-    write(tmp_path, "transformer", Alignment("a", ("x" * MAX_JSON_BYTES,), ("y",), ((1.0,),)))
+    write_alignment(tmp_path, "transformer", Alignment("a", ("x" * MAX_JSON_BYTES,), ("y",), ((1.0,),)))
     found = read_alignment(tmp_path, "transformer", "a")
     assert found == Alignment("a", fault="it is too long to be drawn")
 
 
 def test_an_alignment_belongs_to_its_sentence(tmp_path: Path) -> None:
     assert read_alignment(tmp_path, "transformer", "a") is None
-    write(tmp_path, "transformer", Alignment("a", ("x",), ("y",), ((1.0,),)))
+    write_alignment(tmp_path, "transformer", Alignment("a", ("x",), ("y",), ((1.0,),)))
     assert read_alignment(tmp_path, "transformer", "b") is None
 
 

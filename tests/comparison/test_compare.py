@@ -14,12 +14,10 @@ from small_comparison import in_this_process, request_of
 from saccade.config import merge, read_yaml
 from saccade.errors import SaccadeError, UsageError
 from saccade.evaluation.metrics import bleu
-from saccade.studies.comparison.budget import read_budget
+from saccade.studies.comparison.budget import make_plan, read_budget
 from saccade.studies.comparison.compare import Outcome, compare
-from saccade.studies.comparison.planning import plan
-from saccade.studies.comparison.process import Ended
-from saccade.studies.comparison.result import outputs_path, read_result, result_path, run_path
-from saccade.studies.comparison.worker import Job, read_job, write_job
+from saccade.studies.comparison.phases import ModelJob, PhaseEnd, read_job, run_in_worker, write_job
+from saccade.studies.comparison.results import outputs_path, read_result, result_path, run_path
 from saccade.training.runs.tracking import RunTracker
 
 COMMAND = "saccade compare --sentence 'a <b> & c'"
@@ -39,10 +37,10 @@ def outcome(corpus: Path, output: Path) -> Outcome:
 
 
 def test_every_model_trains_as_planned_and_is_scored(outcome: Outcome, corpus: Path, output: Path) -> None:
-    assert outcome.standings is not None
+    assert outcome.scores is not None
     assert not outcome.failed
     references = [[line] for line in (corpus / "test.de").read_text(encoding="utf-8").splitlines()]
-    for row in outcome.standings.rows:
+    for row in outcome.scores.rows:
         config = read_yaml(run_path(output, row.entry.name) / "config.yaml")
         trained = row.result.trained
         assert trained is not None
@@ -57,15 +55,15 @@ def test_every_model_trains_as_planned_and_is_scored(outcome: Outcome, corpus: P
         outputs = outputs_path(output, row.entry.name).read_text(encoding="utf-8").splitlines()
         assert row.bleu is not None
         assert row.bleu.value == pytest.approx(bleu(outputs, references).value)
-        assert len(row.by_length) == len(outcome.standings.buckets)
+        assert len(row.by_length) == len(outcome.scores.buckets)
         assert row.result.decoded is not None
         assert row.result.decoded.sentences == 40
-    assert outcome.standings.baseline in ("transformer", "transformer-small")
-    assert len(outcome.standings.differences) == 1
-    assert outcome.standings.differences[0].name != outcome.standings.baseline
+    assert outcome.scores.baseline in ("transformer", "transformer-small")
+    assert len(outcome.scores.differences) == 1
+    assert outcome.scores.differences[0].name != outcome.scores.baseline
 
 
-def test_the_report_is_whole(outcome: Outcome, output: Path) -> None:
+def test_the_report_is_complete(outcome: Outcome, output: Path) -> None:
     page = ElementTree.fromstring((output / "compare.html").read_text(encoding="utf-8").removeprefix("<!DOCTYPE html>"))
     sources = [image.attrib["src"] for image in page.iter("img")]
     assert len(sources) == 3
@@ -76,8 +74,8 @@ def test_the_report_is_whole(outcome: Outcome, output: Path) -> None:
     markdown = (output / "compare.md").read_text(encoding="utf-8")
     assert f"    {COMMAND}\n" in markdown
     assert "(by-length.png)" in markdown
-    for picture in ("by-length.png", "by-minutes.png", "alignments.png"):
-        assert (output / picture).read_bytes().startswith(b"\x89PNG")
+    for plot in ("by-length.png", "by-minutes.png", "alignments.png"):
+        assert (output / plot).read_bytes().startswith(b"\x89PNG")
     with (output / "compare.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["preset"] for row in rows] == ["transformer-tiny", "transformer-small"]
@@ -88,18 +86,18 @@ def test_the_report_is_whole(outcome: Outcome, output: Path) -> None:
         assert str(output.parent) not in (output / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_plots")
 def test_what_is_done_is_not_done_again(outcome: Outcome, corpus: Path, output: Path) -> None:
-    def refuse(phase: str, job: Path) -> Ended:
+    def refuse(phase: str, job: Path) -> PhaseEnd:
         raise AssertionError(f"{phase} of {job}")
 
     before = (output / "compare.csv").read_bytes()
     again = compare(request_of(corpus, output), COMMAND, refuse)
     assert (output / "compare.csv").read_bytes() == before
-    assert again.standings == outcome.standings
+    assert again.scores == outcome.scores
     alone = compare(request_of(corpus, output, "transformer-small"), COMMAND, refuse)
-    assert alone.standings is not None
-    assert alone.standings.baseline is None
+    assert alone.scores is not None
+    assert alone.scores.baseline is None
     compare(request_of(corpus, output), COMMAND, refuse)
 
 
@@ -109,13 +107,13 @@ def test_other_settings_are_refused(outcome: Outcome, corpus: Path, output: Path
     with pytest.raises(SaccadeError, match=r"training\.seed None -> 2"):
         compare(changed, COMMAND, in_this_process)
     (tmp_path / "test.de").write_text((corpus / "test.de").read_text(encoding="utf-8").upper(), encoding="utf-8")
-    with pytest.raises(SaccadeError, match="the files of --test-reference are not the same"):
+    with pytest.raises(SaccadeError, match="--test-reference"):
         compare(replace(request, test_references=(tmp_path / "test.de",)), COMMAND, in_this_process)
-    with pytest.raises(SaccadeError, match="holds no comparison"):
+    with pytest.raises(SaccadeError, match=tmp_path.name):
         compare(replace(request, output=tmp_path), COMMAND, in_this_process)
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_plots")
 def test_an_interrupted_model_goes_on_exactly(
     outcome: Outcome, corpus: Path, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +129,7 @@ def test_an_interrupted_model_goes_on_exactly(
         patch.setattr(RunTracker, "update", interrupt)
         stopped = compare(request_of(corpus, other), COMMAND, in_this_process)
     assert stopped.interrupted == 130
-    assert stopped.standings is None
+    assert stopped.scores is None
     found = read_result(other, "transformer")
     assert found is not None
     assert found.trained is None
@@ -142,32 +140,32 @@ def test_an_interrupted_model_goes_on_exactly(
         assert (other / path).read_bytes() == (output / path).read_bytes()
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_plots")
 def test_a_model_that_fails_does_not_stop_the_others(outcome: Outcome, corpus: Path, tmp_path: Path) -> None:
-    def start(phase: str, job: Path) -> Ended:
+    def run_phase(phase: str, job: Path) -> PhaseEnd:
         if phase == "train" and job.name == "transformer.json":
-            return Ended(-signal.SIGKILL)
+            return PhaseEnd(failure="its process was killed by signal 9")
         return in_this_process(phase, job)
 
-    found = compare(request_of(corpus, tmp_path / "out", "transformer,transformer-small"), COMMAND, start)
+    found = compare(request_of(corpus, tmp_path / "out", "transformer,transformer-small"), COMMAND, run_phase)
     assert found.failed
-    assert found.standings is not None
-    assert [row.bleu is None for row in found.standings.rows] == [True, False]
-    assert any("transformer failed: its process was killed" in note for note in found.standings.notes)
+    assert found.scores is not None
+    assert [row.bleu is None for row in found.scores.rows] == [True, False]
+    assert any("transformer failed: its process was killed" in note for note in found.scores.notes)
     assert "failed" in (tmp_path / "out" / "compare.md").read_text(encoding="utf-8")
-    # A second try does what is left.
+    # The second call runs what is left.
     found = compare(request_of(corpus, tmp_path / "out"), COMMAND, in_this_process)
     assert not found.failed
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_fault_becomes_the_reason(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_plots")
+def test_an_error_becomes_the_reason(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out", "transformer")
     longest = {"model": {"positions": "learned", "max_positions": 3}}
     found = compare(replace(request, settings=merge(request.settings, longest)), COMMAND, in_this_process)
     assert found.failed
-    assert found.standings is not None
-    reason = found.standings.rows[0].result.reason
+    assert found.scores is not None
+    reason = found.scores.rows[0].result.reason
     assert reason is not None
     assert "3 positions" in reason
 
@@ -175,7 +173,7 @@ def test_a_fault_becomes_the_reason(corpus: Path, tmp_path: Path) -> None:
 def test_unequal_references_are_refused_before_anything_is_made(corpus: Path, tmp_path: Path) -> None:
     short = tmp_path / "short.de"
     short.write_text("eins\n", encoding="utf-8")
-    with pytest.raises(SaccadeError, match="has 1 lines, but 40 are expected"):
+    with pytest.raises(SaccadeError, match=r"short\.de"):
         compare(request_of(corpus, tmp_path / "out", test_references=(short,)), COMMAND, in_this_process)
     assert not (tmp_path / "out").exists()
 
@@ -183,18 +181,18 @@ def test_unequal_references_are_refused_before_anything_is_made(corpus: Path, tm
 def test_unknown_words_need_an_attention_to_be_replaced(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out")
     lexicon = merge(request.settings, {"decoding": {"replace_unknown": "lexicon"}})
-    with pytest.raises(UsageError, match="without a lexicon"):
+    with pytest.raises(UsageError, match="replace-unknown"):
         compare(replace(request, settings=lexicon), COMMAND, in_this_process)
 
 
 def test_a_trial_decides_how_many_updates_fill_the_minutes(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out", "transformer", budget=read_budget("30s"))
-    job = Job(
+    job = ModelJob(
         request.entries[0], dict(request.settings), request.budget, str(request.test_source), str(request.output), None
     )
     write_job(tmp_path / "job.json", job)
     assert read_job(tmp_path / "job.json") == job
-    assert in_this_process("plan", tmp_path / "job.json").code == 0
+    assert in_this_process("plan", tmp_path / "job.json") == PhaseEnd()
     found = read_result(request.output, "transformer")
     assert found is not None
     assert found.status == "planned"
@@ -204,9 +202,17 @@ def test_a_trial_decides_how_many_updates_fill_the_minutes(corpus: Path, tmp_pat
     assert found.plan.speed.validation_seconds > 0
     assert found.plan.speed.loss_seconds > 0
     assert found.plan.speed.sentences == 2
-    assert found.plan == plan(request.budget, found.plan.tokens_an_update, found.plan.speed, fewer=False)
+    assert found.plan == make_plan(request.budget, found.plan.tokens_an_update, found.plan.speed, fewer_sentences=False)
     assert found.config is not None
     assert found.config["training"]["max_steps"] == found.plan.updates
     assert found.config["training"]["max_minutes"] == 0.5
     assert found.config["training"]["valid_sentences"] == 2
     assert not run_path(request.output, "transformer").exists()
+
+
+def test_a_worker_that_cannot_begin_reports_why(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("{}", encoding="utf-8")
+    end = run_in_worker("plan", tmp_path / "job.json")
+    assert end.interrupted is None
+    assert end.failure is not None
+    assert "job.json" in end.failure

@@ -1,4 +1,4 @@
-"""A comparison that was called before: what is free to change, what is made again, and what went wrong late."""
+"""A repeated comparison: what may change, what is made again, and which errors are reported."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ from small_comparison import in_this_process, request_of
 from saccade.config import merge, read_yaml
 from saccade.errors import SaccadeError
 from saccade.inference.translator import Translator
-from saccade.studies.comparison import worker
-from saccade.studies.comparison.alignments import read_alignment
+from saccade.studies.comparison import phases
 from saccade.studies.comparison.compare import compare
-from saccade.studies.comparison.process import Ended
-from saccade.studies.comparison.result import outputs_path, read_result, result_path, run_path
+from saccade.studies.comparison.phases import PhaseEnd, run_in_worker
+from saccade.studies.comparison.results import (
+    alignment_path,
+    outputs_path,
+    read_alignment,
+    read_result,
+    result_path,
+    run_path,
+)
 from saccade.training.runs.lock import run_lock
 from saccade.training.runs.tracking import RunTracker
 
-pytestmark = pytest.mark.usefixtures("quick", "no_pictures")
+pytestmark = pytest.mark.usefixtures("quick", "no_plots")
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +48,19 @@ def done(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "out"))
 
 
-class Phases:
-    """Notes the phases that are run."""
+class RecordedPhases:
+    """Runs phases in this process and records their names."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def __call__(self, phase: str, job: Path) -> Ended:
+    def __call__(self, phase: str, job: Path) -> PhaseEnd:
         self.seen.append(phase)
         return in_this_process(phase, job)
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])
-def test_outputs_that_are_not_whole_are_made_again(damage: str, done: Path, corpus: Path) -> None:
+def test_incomplete_outputs_are_made_again(damage: str, done: Path, corpus: Path) -> None:
     path = outputs_path(done, "transformer")
     before = path.read_text(encoding="utf-8")
     if damage == "missing":
@@ -62,25 +68,28 @@ def test_outputs_that_are_not_whole_are_made_again(damage: str, done: Path, corp
     else:
         path.write_text("".join(before.splitlines(keepends=True)[:-1]), encoding="utf-8")
     steps = read_result(done, "transformer").trained
-    phases = Phases()
-    found = compare(request_of(corpus, done, "transformer"), "saccade compare", phases)
-    assert phases.seen == ["train"]
+    recorded = RecordedPhases()
+    found = compare(request_of(corpus, done, "transformer"), "saccade compare", recorded)
+    assert recorded.seen == ["train"]
     assert not found.failed
     assert path.read_text(encoding="utf-8") == before
     assert read_result(done, "transformer").trained == steps
 
 
-def test_another_sentence_draws_the_alignments_again_and_nothing_else(done: Path, corpus: Path) -> None:
-    phases = Phases()
+def test_another_sentence_repeats_the_alignments_and_nothing_else(done: Path, corpus: Path) -> None:
+    recorded = RecordedPhases()
     request = request_of(corpus, done, "transformer", sentence="red cat")
-    found = compare(request, "saccade compare", phases)
-    assert phases.seen == ["align"]
+    found = compare(request, "saccade compare", recorded)
+    assert recorded.seen == ["align"]
     assert not found.failed
     drawn = read_alignment(done, "transformer", "red cat")
     assert drawn is not None
     assert len(drawn.source_pieces) == 3
-    compare(request, "saccade compare", phases)
-    assert phases.seen == ["align"]
+    compare(request, "saccade compare", recorded)
+    assert recorded.seen == ["align"]
+    alignment_path(done, "transformer").unlink()
+    compare(request, "saccade compare", run_in_worker)
+    assert read_alignment(done, "transformer", "red cat") == drawn
 
 
 def test_a_sentence_that_cannot_be_explained_costs_no_scores(
@@ -93,19 +102,23 @@ def test_a_sentence_that_cannot_be_explained_costs_no_scores(
     request = request_of(corpus, done, "transformer", sentence="red dog")
     found = compare(request, "saccade compare", in_this_process)
     assert not found.failed
-    assert "transformer has no alignment: it is too long" in found.standings.notes
-    killed = compare(replace(request, sentence="one"), "saccade compare", lambda phase, job: Ended(-signal.SIGKILL))
+    assert "transformer has no alignment: it is too long" in found.scores.notes
+    killed = compare(
+        replace(request, sentence="one"),
+        "saccade compare",
+        lambda *_: PhaseEnd(failure="its process was killed by signal 9"),
+    )
     assert not killed.failed
-    assert any("has no alignment: its process was killed" in note for note in killed.standings.notes)
+    assert any("has no alignment: its process was killed" in note for note in killed.scores.notes)
 
 
 def test_settings_count_by_their_value(done: Path, corpus: Path) -> None:
     request = request_of(corpus, done, "transformer")
     as_text = merge(request.settings, {"data": {"batch-tokens": "512"}, "decoding": {"beam": "2"}})
     del as_text["data"]["batch_tokens"]
-    phases = Phases()
-    compare(replace(request, settings=as_text), "saccade compare", phases)
-    assert phases.seen == []
+    recorded = RecordedPhases()
+    compare(replace(request, settings=as_text), "saccade compare", recorded)
+    assert recorded.seen == []
     # A folder of an earlier version has the texts themselves.
     path = done / "compare.json"
     kept = json.loads(path.read_text(encoding="utf-8"))
@@ -114,30 +127,30 @@ def test_settings_count_by_their_value(done: Path, corpus: Path) -> None:
     kept["settings"]["data"]["batch_tokens"] = "512"
     kept["settings"]["sentence"] = None
     path.write_text(json.dumps(kept), encoding="utf-8")
-    compare(request, "saccade compare", phases)
-    assert phases.seen == []
+    compare(request, "saccade compare", recorded)
+    assert recorded.seen == []
     with pytest.raises(SaccadeError, match=r"data\.batch-tokens 512 -> 256"):
         compare(
             replace(request, settings=merge(request.settings, {"data": {"batch_tokens": "256"}})),
             "saccade compare",
-            phases,
+            recorded,
         )
 
 
 def test_settings_are_free_until_a_model_has_a_plan(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out", "transformer")
-    stopped = compare(request, "saccade compare", lambda phase, job: Ended(130))
+    stopped = compare(request, "saccade compare", lambda *_: PhaseEnd(interrupted=130))
     assert stopped.interrupted == 130
     changed = replace(request, settings=merge(request.settings, {"training": {"seed": 2}}))
-    assert compare(changed, "saccade compare", lambda phase, job: Ended(130)).interrupted == 130
+    assert compare(changed, "saccade compare", lambda *_: PhaseEnd(interrupted=130)).interrupted == 130
     kept = json.loads((tmp_path / "out" / "compare.json").read_text(encoding="utf-8"))
     assert kept["settings"]["training"]["seed"] == 2
 
 
-def test_what_clashes_with_the_plan_is_refused_before_anything_is_made(corpus: Path, tmp_path: Path) -> None:
+def test_settings_that_contradict_the_plan_are_refused_before_anything_is_written(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out", "transformer")
     few = merge(request.settings, {"training": {"keep_checkpoints": 3}})
-    with pytest.raises(SaccadeError, match="average-last 5 needs keep-checkpoints"):
+    with pytest.raises(SaccadeError, match="keep-checkpoints"):
         compare(replace(request, settings=few), "saccade compare", in_this_process)
     assert not (tmp_path / "out").exists()
 
@@ -168,12 +181,12 @@ def test_files_may_be_moved_between_two_calls(
     assert config["data"]["source"] == [str(second / "train.en")]
 
 
-def test_a_plan_takes_the_present_place_of_the_files(corpus: Path, tmp_path: Path) -> None:
+def test_a_plan_takes_the_current_paths_of_the_files(corpus: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     shutil.copytree(corpus, first)
 
-    def only_plan(phase: str, job: Path) -> Ended:
-        return in_this_process(phase, job) if phase == "plan" else Ended(130)
+    def only_plan(phase: str, job: Path) -> PhaseEnd:
+        return in_this_process(phase, job) if phase == "plan" else PhaseEnd(interrupted=130)
 
     compare(request_of(first, tmp_path / "out", "transformer"), "saccade compare", only_plan)
     first.rename(second)
@@ -183,9 +196,9 @@ def test_a_plan_takes_the_present_place_of_the_files(corpus: Path, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_worker_that_is_still_at_it_stops_the_comparison(done: Path, corpus: Path) -> None:
+def test_a_worker_that_is_still_running_stops_the_comparison(done: Path, corpus: Path) -> None:
     outputs_path(done, "transformer").unlink()
-    with run_lock(run_path(done, "transformer")), pytest.raises(SaccadeError, match="is being trained by process"):
+    with run_lock(run_path(done, "transformer")), pytest.raises(SaccadeError, match=r"runs.transformer"):
         compare(request_of(corpus, done, "transformer"), "saccade compare", in_this_process)
     assert read_result(done, "transformer").status == "trained"
 
@@ -196,26 +209,23 @@ def test_a_test_sentence_that_is_too_long_is_refused_before_the_training(corpus:
     (tmp_path / "test.en").write_text("\n".join(lines) + "\n", encoding="utf-8")
     request = request_of(corpus, tmp_path / "out", "transformer", test_source=tmp_path / "test.en")
     learned = {"model": {"positions": "learned", "max_positions": 32}}
-    phases = Phases()
-    found = compare(replace(request, settings=merge(request.settings, learned)), "saccade compare", phases)
-    assert phases.seen == ["plan"]
-    assert "line 5 has 41 tokens, the model 32 positions" in found.standings.rows[0].result.reason
+    recorded = RecordedPhases()
+    found = compare(replace(request, settings=merge(request.settings, learned)), "saccade compare", recorded)
+    assert recorded.seen == ["plan"]
+    assert "line 5 has 41 tokens, the model 32 positions" in found.scores.rows[0].result.reason
 
 
-def test_a_full_disk_is_the_reason_even_if_the_worker_cannot_write_it(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_the_reason(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device", "results/transformer.json")
 
-    def start(phase: str, job: Path) -> Ended:
+    def run_phase(phase: str, job: Path) -> PhaseEnd:
         with monkeypatch.context() as patch:
-            patch.setattr(worker, "load_data", full)
-            patch.setattr(worker, "write_result", full)
+            patch.setattr(phases, "load_data", full)
             return in_this_process(phase, job)
 
-    found = compare(request_of(corpus, tmp_path / "out", "transformer"), "saccade compare", start)
+    found = compare(request_of(corpus, tmp_path / "out", "transformer"), "saccade compare", run_phase)
     assert found.failed
     note = "transformer failed: results/transformer.json: No space left on device"
-    assert note in found.standings.notes
+    assert note in found.scores.notes
     assert result_path(tmp_path / "out", "transformer").exists()

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from laws.subjects import build_model
-from saccade.csrc.library import without_kernels
+from contracts.registered_models import build_model
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE
 from saccade.decoding.native import WIDEST
-from saccade.decoding.search import search, search_source
+from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Source, VocabularySizes
+from saccade.ops.dispatch import without_kernels
 from saccade.plans.quantization import quantize_model
 from saccade.symbols import Symbols
 
@@ -53,14 +53,14 @@ def test_what_it_finds(given, beam, min_length, max_length, shape, threads):
     torch.set_num_threads(threads)
     try:
         if given == "memory":
-            found = search(model, memory, config, SYMBOLS)
+            found = search(model, SearchRequest(memory, config, SYMBOLS))
         else:
             assert model.native(source) is not None
-            found = search_source(model, source, config, SYMBOLS)
+            found = search(model, SearchRequest(source, config, SYMBOLS))
     finally:
         torch.set_num_threads(before)
     with without_kernels():
-        expected = search(model, memory, config, SYMBOLS)
+        expected = search(model, SearchRequest(memory, config, SYMBOLS))
     assert [[each.tokens for each in some] for some in found] == [[each.tokens for each in some] for some in expected]
     scores = [[each.score for some in of for each in some] for of in (found, expected)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
@@ -83,8 +83,8 @@ def test_products_that_threads_share_have_the_same_bits(beam, precision, level):
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         try:
-            scored = search_source(model, source, config, SYMBOLS)
-            quickly = search_source(model, source, config, SYMBOLS, scores=False)
+            scored = search(model, SearchRequest(source, config, SYMBOLS))
+            quickly = search(model, SearchRequest(source, config, SYMBOLS, scores=False))
         finally:
             torch.set_num_threads(before)
         found.append((scored, [each.tokens for each in quickly[0]]))
@@ -102,7 +102,7 @@ def test_several_searches_at_once():
     @torch.no_grad()
     def searched(source):
         torch.set_num_threads(2)
-        return search_source(model, source, config, SYMBOLS)
+        return search(model, SearchRequest(source, config, SYMBOLS))
 
     try:
         expected = [searched(source) for source in sources]
@@ -117,12 +117,12 @@ def test_several_searches_at_once():
 def test_what_is_no_number_ends_its_own_sentence(beam):
     model = build_model(("transformer", {**SHAPES[1], "norm": "pre"}), SIZES).eval()
     memory, config = memory_of(model, 40), DecodingConfig(beam=beam, max_length=6)
-    expected = search(model, memory, config, SYMBOLS)
+    expected = search(model, SearchRequest(memory, config, SYMBOLS))
     memory.states[5] = torch.nan
     with without_kernels():
-        assert search(model, memory, config, SYMBOLS)[5] == [IMPOSSIBLE]
+        assert search(model, SearchRequest(memory, config, SYMBOLS))[5] == [IMPOSSIBLE]
     for scores in (True, False):
-        found = search(model, memory, config, SYMBOLS, scores=scores)
+        found = search(model, SearchRequest(memory, config, SYMBOLS, scores=scores))
         assert found[5] == [IMPOSSIBLE]
         assert [some[0].tokens for some in found[:5]] == [some[0].tokens for some in expected[:5]]
         assert [some[0].tokens for some in found[6:]] == [some[0].tokens for some in expected[6:]]
@@ -134,11 +134,11 @@ def test_a_token_that_is_no_number_ends_its_own_sentence(beam):
     model = build_model(("transformer", {**SHAPES[1], "norm": "pre", "embeddings": "separate"}), SIZES).eval()
     source, config = source_of(40), DecodingConfig(beam=beam, max_length=6)
     source.values[source.values == 149] = 148
-    expected = search_source(model, source, config, SYMBOLS)
+    expected = search(model, SearchRequest(source, config, SYMBOLS))
     source.values[5, 0] = 149
     model.source_embedding.table[149] = torch.nan
     for scores in (True, False):
-        found = search_source(model, source, config, SYMBOLS, scores=scores)
+        found = search(model, SearchRequest(source, config, SYMBOLS, scores=scores))
         assert found[5] == [IMPOSSIBLE]
         assert [some[0].tokens for some in found[:5]] == [some[0].tokens for some in expected[:5]]
         assert [some[0].tokens for some in found[6:]] == [some[0].tokens for some in expected[6:]]

@@ -13,7 +13,7 @@ from saccade.decoding.beam import beam_search
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import constraints_of
 from saccade.decoding.hypothesis import Hypothesis
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
 from saccade.interface import Memory, reorder, select
 from saccade.ops.top_k import LAYERS, largest
@@ -75,7 +75,7 @@ def test_a_beam_of_full_width_is_exhaustive(penalty, alpha, coverage_beta):
         coverage_beta=coverage_beta,
         max_length=LIMIT,
     )
-    for row, found in enumerate(search(model, memory, config, SYMBOLS)):
+    for row, found in enumerate(search(model, SearchRequest(memory, config, SYMBOLS))):
         assert_same(found, exhaustive(model, select(memory, torch.tensor([row])), config)[:60])
 
 
@@ -84,7 +84,7 @@ def test_the_best_of_a_full_beam_with_its_early_stop_is_the_best_of_all(seed):
     model = FakeModel(seed=seed, end_bias=1.0)
     memory = fake_memory(model, SOURCES)
     config = DecodingConfig(beam=EVERYTHING, nbest=2, max_length=LIMIT, min_length=1)
-    for row, found in enumerate(search(model, memory, config, SYMBOLS)):
+    for row, found in enumerate(search(model, SearchRequest(memory, config, SYMBOLS))):
         assert_same(found, exhaustive(model, select(memory, torch.tensor([row])), config)[:2])
 
 
@@ -125,7 +125,7 @@ def test_the_early_stop_loses_nothing(seed, beam, nbest, penalty, alpha, coverag
 def test_the_early_stop_saves_steps():
     model = FakeModel(vocabulary=12, end_bias=4.0)
     memory = fake_memory(model, SOURCES)
-    search(model, memory, DecodingConfig(length_penalty="none", max_length=50), SYMBOLS)
+    search(model, SearchRequest(memory, DecodingConfig(length_penalty="none", max_length=50), SYMBOLS))
     assert len(model.steps) < 15
 
 
@@ -152,7 +152,7 @@ def test_narrow_beams_are_those_of_the_textbook(beam, coverage_beta):
         model = FakeModel(seed=seed, sharpness=0.7)
         memory = fake_memory(model, SOURCES)
         config = DecodingConfig(beam=beam, nbest=beam, coverage_beta=coverage_beta, max_length=6)
-        for row, found in enumerate(search(model, memory, config, SYMBOLS)):
+        for row, found in enumerate(search(model, SearchRequest(memory, config, SYMBOLS))):
             assert_same(found, slow_beam(model, select(memory, torch.tensor([row])), config, limit=6))
 
 
@@ -160,7 +160,7 @@ def test_every_hypothesis_starts_with_its_prefix_and_the_best_come_first():
     model = FakeModel(vocabulary=12, seed=2)
     prefixes = [(4, 5, 6), (), (11,), (SYMBOLS.unknown, 4), (5, 5, 5, 5)]
     config = DecodingConfig(beam=4, nbest=4, max_length=9)
-    results = search(model, fake_memory(model, SOURCES), config, SYMBOLS, prefixes=prefixes)
+    results = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS, prefixes=prefixes))
     for prefix, found in zip(prefixes, results, strict=True):
         assert len(found) == 4
         assert len({each.tokens for each in found}) == 4
@@ -173,18 +173,18 @@ def test_every_hypothesis_starts_with_its_prefix_and_the_best_come_first():
 def test_a_forced_prefix_runs_at_width_one():
     model = FakeModel(vocabulary=12)
     config = DecodingConfig(beam=4, max_length=6, min_length=6)
-    search(model, fake_memory(model, SOURCES[:2]), config, SYMBOLS, prefixes=[(4, 5, 6), (7, 8)])
+    search(model, SearchRequest(fake_memory(model, SOURCES[:2]), config, SYMBOLS, prefixes=[(4, 5, 6), (7, 8)]))
     assert model.steps == [2, 2, 2, 8, 8, 8]
 
 
 def test_sentences_leave_the_batch_when_they_are_decided():
     model = FakeModel(vocabulary=12)
     config = DecodingConfig(beam=3, max_length_factor=1.0, max_length_offset=2, length_penalty="none", min_length=3)
-    results = search(model, fake_memory(model, SOURCES), config, SYMBOLS)
+    results = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
     assert model.steps[:2] == [5, 15]
     assert model.steps[-1] < 15
     for source, found in zip(SOURCES, results, strict=True):
-        [alone] = search(model, fake_memory(model, [source]), config, SYMBOLS)
+        [alone] = search(model, SearchRequest(fake_memory(model, [source]), config, SYMBOLS))
         assert_same(found, alone)
 
 
@@ -199,9 +199,9 @@ def test_the_state_is_not_copied_while_no_hypothesis_moves(monkeypatch):
         return reorder(state, rows, memory_rows)
 
     monkeypatch.setattr("saccade.decoding.beam.reorder", counting)
-    search(model, memory, config, SYMBOLS, prefixes=[[4, 4, 4, 4]])
+    search(model, SearchRequest(memory, config, SYMBOLS, prefixes=[[4, 4, 4, 4]]))
     assert copied == []
-    search(model, memory, config, SYMBOLS)  # without a prefix they do move
+    search(model, SearchRequest(memory, config, SYMBOLS))  # without a prefix they do move
     assert "FakeState" in copied
 
 
@@ -214,7 +214,7 @@ def test_keys_of_the_memory_are_copied_only_when_a_sentence_leaves(monkeypatch):
         return reorder(state, rows, memory_rows)
 
     monkeypatch.setattr("saccade.decoding.beam.reorder", counting)
-    search(model, fake_memory(model, SOURCES[:2]), DecodingConfig(beam=2, max_length=5), SYMBOLS)
+    search(model, SearchRequest(fake_memory(model, SOURCES[:2]), DecodingConfig(beam=2, max_length=5), SYMBOLS))
     assert kept
     assert all(rows is None for rows in kept)  # all sentences have the same limit, and none ends before
 
@@ -255,22 +255,22 @@ def test_attention_is_recorded_only_for_coverage(monkeypatch):
     memory = fake_memory(model, SOURCES)
     asked: list[int] = []
     monkeypatch.setattr(model, "attention", lambda outputs, memory: asked.append(len(outputs)) or ())
-    search(model, memory, DecodingConfig(), SYMBOLS)
+    search(model, SearchRequest(memory, DecodingConfig(), SYMBOLS))
     assert not asked
     with pytest.raises(SaccadeError):
-        search(model, memory, DecodingConfig(coverage_beta=0.1), SYMBOLS)
+        search(model, SearchRequest(memory, DecodingConfig(coverage_beta=0.1), SYMBOLS))
     assert asked == [len(SOURCES)]
 
 
 def test_coverage_needs_attention_to_the_input():
     model = FakeModel(attends=False)
     with pytest.raises(SaccadeError, match="coverage penalty") as error:
-        search(model, fake_memory(model, SOURCES), DecodingConfig(coverage_beta=0.1), SYMBOLS)
+        search(model, SearchRequest(fake_memory(model, SOURCES), DecodingConfig(coverage_beta=0.1), SYMBOLS))
     assert error.value.do == "set decoding.coverage-beta to 0"
 
 
 def test_a_language_model_has_no_source():
     model = FakeModel()
-    [one, other] = search(model, empty_memory(2), DecodingConfig(max_length=5, nbest=3), SYMBOLS)
+    [one, other] = search(model, SearchRequest(empty_memory(2), DecodingConfig(max_length=5, nbest=3), SYMBOLS))
     assert len(one) == 3
     assert_same(one, other)

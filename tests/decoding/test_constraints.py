@@ -7,7 +7,7 @@ import torch
 
 from fake_model import SYMBOLS, FakeModel, empty_memory, fake_memory
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.constraints import FREE, allow, constraints_of, length_limits
+from saccade.decoding.constraints import FREE, constrain_, constraints_of, length_limits
 from saccade.errors import SaccadeError
 
 VOCABULARY = 7
@@ -26,23 +26,25 @@ def free(rows: int) -> torch.Tensor:
     return torch.empty(rows, 0, dtype=torch.long)
 
 
-def test_pad_begin_and_unknown_are_never_written():
-    allowed = allow(log_probabilities(2), 0, free(2), DecodingConfig(), SYMBOLS)
+def test_pad_begin_and_unknown_are_suppressed():
+    allowed = constrain_(log_probabilities(2), 0, free(2), DecodingConfig(), SYMBOLS)
     assert possible(allowed) == [[2, 4, 5, 6]] * 2
-    allowed = allow(log_probabilities(2), 0, free(2), DecodingConfig(allow_unknown=True), SYMBOLS)
+    allowed = constrain_(log_probabilities(2), 0, free(2), DecodingConfig(allow_unknown=True), SYMBOLS)
     assert possible(allowed) == [[2, 3, 4, 5, 6]] * 2
 
 
 def test_no_end_before_the_minimum_length():
     config = DecodingConfig(min_length=2)
-    ends = [SYMBOLS.end in possible(allow(log_probabilities(1), at, free(1), config, SYMBOLS))[0] for at in range(4)]
+    ends = [
+        SYMBOLS.end in possible(constrain_(log_probabilities(1), at, free(1), config, SYMBOLS))[0] for at in range(4)
+    ]
     assert ends == [False, False, True, True]
 
 
 def test_what_is_allowed_keeps_its_log_probability():
     before = log_probabilities(3)
     prefixes = torch.tensor([[4], [FREE], [SYMBOLS.unknown]])
-    after = allow(before.clone(), 0, prefixes, DecodingConfig(), SYMBOLS)
+    after = constrain_(before.clone(), 0, prefixes, DecodingConfig(), SYMBOLS)
     assert possible(after) == [[4], [2, 4, 5, 6], [SYMBOLS.unknown]]
     assert torch.equal(after[after.isfinite()], before[after.isfinite()])
 
@@ -84,4 +86,4 @@ def test_prefixes_that_cannot_be_are_refused():
 def test_nothing_possible_is_minus_infinity_and_not_nan():
     impossible = torch.full((1, VOCABULARY), -math.inf)
     for prefixes in (free(1), torch.tensor([[4]])):
-        assert allow(impossible.clone(), 0, prefixes, DecodingConfig(), SYMBOLS).isneginf().all()
+        assert constrain_(impossible.clone(), 0, prefixes, DecodingConfig(), SYMBOLS).isneginf().all()

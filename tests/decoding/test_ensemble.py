@@ -9,10 +9,10 @@ import torch
 
 from fake_model import SYMBOLS, FakeModel, fake_source
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.ensemble import Ensemble, Mean, shares_of, side_by_side
+from saccade.decoding.ensemble import Ensemble, Mean, concat_attention, shares_of
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decodes, Encodes, Memory, Source, select
 
@@ -59,9 +59,9 @@ def test_an_ensemble_keeps_the_protocols():
 def test_an_ensemble_of_one_model_is_that_model(config, mean, count):
     model = FakeModel(vocabulary=12, seed=3, end_bias=1.0)
     ensemble = Ensemble([model] * count, EXAMPLE, mean=mean, weights=[2.0, 3.0, 1.0][:count])
-    expected = search(model, model.encode(fake_source(SOURCES)), config, SYMBOLS)
+    expected = search(model, SearchRequest(model.encode(fake_source(SOURCES)), config, SYMBOLS))
     for source in (fake_source(SOURCES), Source((fake_source(SOURCES),) * count, fake_source(SOURCES).mask)):
-        found = search(ensemble, ensemble.encode(source), config, SYMBOLS)
+        found = search(ensemble, SearchRequest(ensemble.encode(source), config, SYMBOLS))
         assert len(found) == len(SOURCES)
         for one, other in zip(found, expected, strict=True):
             assert_same(one, other)
@@ -125,7 +125,7 @@ def judged(ensemble: Ensemble, memory: Memory, symbols: tuple[int, ...], config:
         coverage.append(last.weights[0].mean(dim=0).sum(dim=0)[own.mask[0]])  # (S,)
     each = probabilities.log().tolist()
     total = sum(each) / ((5 + len(symbols)) / 6) ** config.length_alpha
-    seen = torch.stack(coverage).mean(dim=0) if memory.summary.same_places else coverage[0]
+    seen = torch.stack(coverage).mean(dim=0) if memory.summary.same_positions else coverage[0]
     total += config.coverage_beta * seen.clamp(max=1).log().sum().item()
     finished = symbols[-1] == SYMBOLS.end
     return Hypothesis(symbols[:-1] if finished else symbols, sum(each), total, tuple(each), finished)
@@ -137,7 +137,7 @@ def test_a_beam_of_full_width_is_exhaustive(source, coverage_beta):
     ensemble = Ensemble(two_models(), EXAMPLE, weights=[2.0, 1.0])
     memory = ensemble.encode(source)
     config = DecodingConfig(beam=110, nbest=60, coverage_beta=coverage_beta, max_length=LIMIT)
-    for row, found in enumerate(search(ensemble, memory, config, SYMBOLS)):
+    for row, found in enumerate(search(ensemble, SearchRequest(memory, config, SYMBOLS))):
         alone = select(memory, torch.tensor([row]))
         finished = [
             judged(ensemble, alone, (*tokens, SYMBOLS.end), config)
@@ -154,7 +154,11 @@ def test_a_beam_of_full_width_is_exhaustive(source, coverage_beta):
 def test_the_scorer_agrees_with_the_search(config, mean):
     ensemble = Ensemble(two_models(12), EXAMPLE, mean=mean)
     memory = ensemble.encode(both(SOURCES, OTHERS))
-    flat = [(row, each) for row, found in enumerate(search(ensemble, memory, config, SYMBOLS)) for each in found]
+    flat = [
+        (row, each)
+        for row, found in enumerate(search(ensemble, SearchRequest(memory, config, SYMBOLS)))
+        for each in found
+    ]
     targets = [[*each.tokens, *[SYMBOLS.end] * each.finished] for _, each in flat]
     width = max(map(len, targets))
     padded = torch.tensor([row + [SYMBOLS.pad] * (width - len(row)) for row in targets])
@@ -168,10 +172,10 @@ def test_the_scorer_agrees_with_the_search(config, mean):
 @every_search
 def test_a_batch_gives_what_its_rows_give_alone(config):
     ensemble = Ensemble(two_models(12), EXAMPLE)
-    together = search(ensemble, ensemble.encode(both(SOURCES, OTHERS)), config, SYMBOLS)
+    together = search(ensemble, SearchRequest(ensemble.encode(both(SOURCES, OTHERS)), config, SYMBOLS))
     for row, found in enumerate(together):
         memory = ensemble.encode(both(SOURCES[row : row + 1], OTHERS[row : row + 1]))
-        [alone] = search(ensemble, memory, config, SYMBOLS, indices=[row])
+        [alone] = search(ensemble, SearchRequest(memory, config, SYMBOLS, indices=[row]))
         assert_same(found, alone)
 
 
@@ -191,29 +195,35 @@ def test_the_longest_output_is_that_of_the_shortest_member():
     models[1].longest, models[2].longest = 6, 4
     ensemble = Ensemble(models, EXAMPLE)
     assert ensemble.longest == 4
-    [[best]] = search(ensemble, ensemble.encode(EXAMPLE), DecodingConfig(min_length=3, max_length=9), SYMBOLS)
+    [[best]] = search(
+        ensemble, SearchRequest(ensemble.encode(EXAMPLE), DecodingConfig(min_length=3, max_length=9), SYMBOLS)
+    )
     assert len(best.token_log_probabilities) <= 4
 
 
-def looks(kind: str, heads: int, layers: int, places: int = 5) -> tuple[Attention, ...]:
-    """Records of which each weight tells the number of heads that its model has, and the layer."""
+def attention_records(kind: str, heads: int, layers: int, positions: int = 5) -> tuple[Attention, ...]:
+    """Records whose weights encode the number of heads of their model and the layer."""
     return tuple(
-        Attention(kind, layer, torch.full((2, heads, 1, places), heads + layer / 10)) for layer in range(layers)
+        Attention(kind, layer, torch.full((2, heads, 1, positions), heads + layer / 10)) for layer in range(layers)
     )
 
 
 def test_the_last_layers_of_all_members_are_one_layer():
-    records = side_by_side([looks("cross", 2, 1), looks("cross", 3, 3)], same_places=True)
+    records = concat_attention(
+        [attention_records("cross", 2, 1), attention_records("cross", 3, 3)], same_positions=True
+    )
     assert [(each.layer, each.weights.size(1)) for each in records] == [(0, 3), (1, 3), (2, 5)]
     assert records[2].weights[0, :, 0, 0].tolist() == pytest.approx([2.0, 2.0, 3.2, 3.2, 3.2])
 
 
-def test_attention_to_other_places_is_left_out():
+def test_attention_to_other_positions_is_left_out():
     members = [
-        looks("cross", 2, 2, places=5) + looks("decoder-self", 2, 2),
-        looks("cross", 3, 1, places=7) + looks("decoder-self", 3, 1) + looks("encoder-self", 3, 1),
+        attention_records("cross", 2, 2, positions=5) + attention_records("decoder-self", 2, 2),
+        attention_records("cross", 3, 1, positions=7)
+        + attention_records("decoder-self", 3, 1)
+        + attention_records("encoder-self", 3, 1),
     ]
-    records = side_by_side(members, same_places=False)
+    records = concat_attention(members, same_positions=False)
     found = {(each.kind, each.layer): each.weights.shape for each in records}
     assert found == {
         ("cross", 0): (2, 2, 1, 5),

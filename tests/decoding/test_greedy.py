@@ -5,7 +5,7 @@ import torch
 
 from fake_model import SYMBOLS, FakeModel, fake_memory
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Memory
 
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
@@ -31,7 +31,9 @@ def argmax_rollout(
 def test_greedy_is_the_argmax_rollout(seed):
     model = FakeModel(vocabulary=11, seed=seed, sharpness=2.0, end_bias=1.0)
     config = DecodingConfig(beam=1, max_length_factor=1.0, max_length_offset=4)
-    for source, [best] in zip(SOURCES, search(model, fake_memory(model, SOURCES), config, SYMBOLS), strict=True):
+    for source, [best] in zip(
+        SOURCES, search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS)), strict=True
+    ):
         tokens, finished = argmax_rollout(model, fake_memory(model, [source]), limit=len(source) + 4)
         assert (list(best.tokens), best.finished) == (tokens, finished)
 
@@ -41,7 +43,7 @@ def test_a_beam_of_one_is_greedy_under_every_length_penalty(penalty):
     model = FakeModel(vocabulary=11, seed=3, sharpness=2.0, end_bias=2.0)
     memory = fake_memory(model, SOURCES)
     config = DecodingConfig(beam=1, length_penalty=penalty, length_alpha=2.0, max_length=12)
-    for source, [best] in zip(SOURCES, search(model, memory, config, SYMBOLS), strict=True):
+    for source, [best] in zip(SOURCES, search(model, SearchRequest(memory, config, SYMBOLS)), strict=True):
         tokens, _ = argmax_rollout(model, fake_memory(model, [source]), limit=12)
         assert list(best.tokens) == tokens
         symbols = len(tokens) + best.finished
@@ -53,7 +55,7 @@ def test_forced_prefixes_of_different_lengths():
     model = FakeModel(vocabulary=11, seed=1, sharpness=2.0, end_bias=1.0)
     prefixes = [(4, 5, 6), (), (10,), (SYMBOLS.unknown, 4), (5, 5, 5, 5, 5)]
     config = DecodingConfig(beam=1, max_length=10)
-    results = search(model, fake_memory(model, SOURCES), config, SYMBOLS, prefixes=prefixes)
+    results = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS, prefixes=prefixes))
     for source, prefix, [best] in zip(SOURCES, prefixes, results, strict=True):
         tokens, _ = argmax_rollout(model, fake_memory(model, [source]), limit=10, prefix=prefix)
         assert list(best.tokens) == tokens
@@ -63,7 +65,7 @@ def test_forced_prefixes_of_different_lengths():
 def test_rows_leave_the_batch_when_they_end():
     model = FakeModel(vocabulary=11, seed=1, sharpness=2.0, end_bias=1.0)
     config = DecodingConfig(beam=1, max_length=20)
-    results = search(model, fake_memory(model, SOURCES), config, SYMBOLS)
+    results = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
     lengths = [len(best.token_log_probabilities) for [best] in results]
     assert len(set(lengths)) > 2, "a test of rows that end at different times"
     assert model.steps == [sum(length > position for length in lengths) for position in range(max(lengths))]
@@ -73,5 +75,5 @@ def test_a_row_leaves_the_batch_when_nothing_is_possible():
     model = FakeModel(vocabulary=11)
     model.output_bias[9] = -torch.inf
     config = DecodingConfig(beam=1, max_length=4, min_length=4)
-    search(model, fake_memory(model, SOURCES[:2]), config, SYMBOLS, prefixes=[[4, 9], [4, 4]])
+    search(model, SearchRequest(fake_memory(model, SOURCES[:2]), config, SYMBOLS, prefixes=[[4, 9], [4, 4]]))
     assert model.steps == [2, 2, 1, 1]

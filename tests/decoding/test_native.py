@@ -8,16 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laws.subjects import build_model
-from saccade.csrc.library import library, without_kernels
+from contracts.registered_models import build_model
+from saccade.csrc.library import library
 from saccade.decoding import native
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import constraints_of
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.native import native_decoder_for
-from saccade.decoding.search import search, search_source
+from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Memory, Source, VocabularySizes
 from saccade.models.transformer import Transformer
+from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import int8_available
 from saccade.plans.quantization import quantize_model
 from saccade.symbols import Symbols
@@ -57,10 +58,10 @@ def memory_of(model: Transformer, rows: list[list[int]]) -> Memory:
 def both(model: Transformer, memory: Memory, config: DecodingConfig) -> tuple[list[list[Hypothesis]], ...]:
     """By the search in C, and by that in Python."""
     with pytest.MonkeyPatch.context() as patch:
-        found = search(model, memory, config, SYMBOLS)
+        found = search(model, SearchRequest(memory, config, SYMBOLS))
         patch.setattr(native, "WIDEST", 0)
         with without_kernels():  # its steps share none of the code either
-            return found, search(model, memory, config, SYMBOLS)
+            return found, search(model, SearchRequest(memory, config, SYMBOLS))
 
 
 def tokens_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
@@ -151,8 +152,10 @@ def test_the_next_sentence_takes_the_place_of_one_that_ends(beam, min_length, ch
 def test_many_sentences_find_what_each_finds_alone():
     model = sharp_model({"norm": "pre", "width": 24, "heads": 3, "feed_forward": 10})
     config, sources = DecodingConfig(beam=4, nbest=4, max_length=12), sentences(70)
-    together = search(model, memory_of(model, sources), config, SYMBOLS)
-    assert_same(together, [search(model, memory_of(model, [one]), config, SYMBOLS)[0] for one in sources])
+    together = search(model, SearchRequest(memory_of(model, sources), config, SYMBOLS))
+    assert_same(
+        together, [search(model, SearchRequest(memory_of(model, [one]), config, SYMBOLS))[0] for one in sources]
+    )
 
 
 @pytest.mark.parametrize("count", [5, 300])  # 5: too few to make a table in bytes for
@@ -160,8 +163,8 @@ def test_without_scores_the_tokens_are_the_same(count):
     model = sharp_model({"norm": "pre"})
     memory = memory_of(model, sentences(count))
     for config in (DecodingConfig(beam=1, max_length=9), DecodingConfig(beam=1, max_length=9, min_length=4)):
-        found = search(model, memory, config, SYMBOLS, scores=False)
-        assert tokens_of(found) == tokens_of(search(model, memory, config, SYMBOLS))
+        found = search(model, SearchRequest(memory, config, SYMBOLS, scores=False))
+        assert tokens_of(found) == tokens_of(search(model, SearchRequest(memory, config, SYMBOLS)))
         assert [some[0].finished for some in found] == [len(some[0].tokens) < 9 for some in found]
         assert {math.isnan(some[0].score) for some in found} == {count == 300}
 
@@ -172,8 +175,10 @@ def test_by_bytes_neighbours_change_nothing(beam, scores):
     model = sharp_model({"norm": "pre"})
     assert quantize_model(model)
     config, sources = DecodingConfig(beam=beam, max_length=9), sentences(200)
-    together = search(model, memory_of(model, sources), config, SYMBOLS, scores=scores)
-    alone = [search(model, memory_of(model, [one]), config, SYMBOLS, scores=scores)[0] for one in sources]
+    together = search(model, SearchRequest(memory_of(model, sources), config, SYMBOLS, scores=scores))
+    alone = [
+        search(model, SearchRequest(memory_of(model, [one]), config, SYMBOLS, scores=scores))[0] for one in sources
+    ]
     assert tokens_of(together) == tokens_of(alone)
     if scores:
         assert together == alone
@@ -199,10 +204,10 @@ def only_in_c(monkeypatch):
 def test_sources_are_encoded_by_the_search(beam, count, changes, only_in_c, request):
     config = DecodingConfig(beam=beam, nbest=min(2, beam), max_length_factor=1.0, max_length_offset=3)
     model, rows = sharp_model(changes, seed=4), sentences(count, seed=count)
-    found = search_source(model, source_of(rows), config, SYMBOLS)
+    found = search(model, SearchRequest(source_of(rows), config, SYMBOLS))
     request.getfixturevalue("monkeypatch").undo()
     with without_kernels():
-        assert_same(found, search(model, memory_of(model, rows), config, SYMBOLS))
+        assert_same(found, search(model, SearchRequest(memory_of(model, rows), config, SYMBOLS)))
 
 
 @pytest.mark.skipif(not int8_available(), reason="no products of bytes on this processor")
@@ -212,8 +217,8 @@ def test_by_bytes_neighbours_change_nothing_from_the_source_on(beam, scores):
     model = sharp_model({"norm": "pre"})
     assert quantize_model(model)
     config, rows = DecodingConfig(beam=beam, max_length=9), sentences(200)
-    together = search_source(model, source_of(rows), config, SYMBOLS, scores=scores)
-    alone = [search_source(model, source_of([one]), config, SYMBOLS, scores=scores)[0] for one in rows]
+    together = search(model, SearchRequest(source_of(rows), config, SYMBOLS, scores=scores))
+    alone = [search(model, SearchRequest(source_of([one]), config, SYMBOLS, scores=scores))[0] for one in rows]
     assert tokens_of(together) == tokens_of(alone)
     if scores:
         assert together == alone
@@ -223,17 +228,19 @@ def test_sources_with_holes_and_without_anything():
     model, config = sharp_model({"norm": "pre"}), DecodingConfig(beam=2, max_length=6)
     mask = torch.tensor([[1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool()
     source = Source(torch.randint(4, 9, (3, 6), generator=torch.Generator().manual_seed(1)), mask)
-    found = search_source(model, source, config, SYMBOLS)
+    found = search(model, SearchRequest(source, config, SYMBOLS))
     with torch.inference_mode():
         assert model.native(source) is not None
-        assert_same(found, search(model, model.encode(source), config, SYMBOLS))
-    assert search_source(model, Source(source.values[:0], mask[:0]), config, SYMBOLS) == []
+        assert_same(found, search(model, SearchRequest(model.encode(source), config, SYMBOLS)))
+    assert search(model, SearchRequest(Source(source.values[:0], mask[:0]), config, SYMBOLS)) == []
 
 
 def test_ids_of_32_bits_are_read_as_they_are():
     model, config, source = sharp_model({"norm": "pre"}), DecodingConfig(beam=2, max_length=6), source_of(sentences(9))
     narrow = Source(source.values.int(), source.mask)
-    assert search_source(model, narrow, config, SYMBOLS) == search_source(model, source, config, SYMBOLS)
+    assert search(model, SearchRequest(narrow, config, SYMBOLS)) == search(
+        model, SearchRequest(source, config, SYMBOLS)
+    )
 
 
 @torch.inference_mode()
@@ -248,7 +255,7 @@ def test_embeddings_that_drop_units_are_left_to_the_layers():
 def test_a_token_that_there_is_not_is_refused(token):
     source = Source(torch.tensor([[4, token, 2]]), torch.ones(1, 3, dtype=torch.bool))
     with pytest.raises(IndexError, match="23"):
-        search_source(sharp_model({}), source, DecodingConfig(max_length=4), SYMBOLS)
+        search(sharp_model({}), SearchRequest(source, DecodingConfig(max_length=4), SYMBOLS))
 
 
 @torch.no_grad()

@@ -9,14 +9,14 @@ import torch
 from fake_model import SYMBOLS, FakeModel, fake_memory
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.sampling import Distribution, distribution, draw, nucleus, uniform_numbers
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 
 SOURCE = [4, 5, 6]
 DRAWS = 4000
 
 
 def first_tokens(model: FakeModel, config: DecodingConfig) -> Counter[int]:
-    [samples] = search(model, fake_memory(model, [SOURCE]), config, SYMBOLS)
+    [samples] = search(model, SearchRequest(fake_memory(model, [SOURCE]), config, SYMBOLS))
     return Counter(each.tokens[0] if each.tokens else SYMBOLS.end for each in samples)
 
 
@@ -62,7 +62,7 @@ def test_frequencies_of_whole_sequences_follow_the_model():
         expected |= {(one, two): (first[one] * second[two]).item() for two in (4, 5, 6)}
     assert sum(expected.values()) == pytest.approx(1)
 
-    [samples] = search(model, memory, DecodingConfig(sample=True, nbest=DRAWS, max_length=2), SYMBOLS)
+    [samples] = search(model, SearchRequest(memory, DecodingConfig(sample=True, nbest=DRAWS, max_length=2), SYMBOLS))
     assert chi_square(Counter(each.tokens for each in samples), expected) < 32.9, "0.1 % point, 12 degrees of freedom"
 
 
@@ -87,8 +87,8 @@ def test_top_k_and_top_p_restrict_the_support():
 def test_the_narrowest_sampling_is_greedy(setting):
     model = FakeModel(vocabulary=12, seed=4, sharpness=0.5)
     memory = fake_memory(model, [SOURCE, [9], [7, 8, 9]])
-    sampled = search(model, memory, DecodingConfig(sample=True, max_length=8, **setting), SYMBOLS)
-    assert sampled == search(model, memory, DecodingConfig(beam=1, max_length=8), SYMBOLS)
+    sampled = search(model, SearchRequest(memory, DecodingConfig(sample=True, max_length=8, **setting), SYMBOLS))
+    assert sampled == search(model, SearchRequest(memory, DecodingConfig(beam=1, max_length=8), SYMBOLS))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -135,7 +135,7 @@ def test_a_seed_repeats_and_another_differs():
 
     def run(seed: int) -> list[list[tuple[int, ...]]]:
         config = DecodingConfig(sample=True, nbest=4, max_length=10, seed=seed)
-        return [[each.tokens for each in samples] for samples in search(model, memory, config, SYMBOLS)]
+        return [[each.tokens for each in samples] for samples in search(model, SearchRequest(memory, config, SYMBOLS))]
 
     assert run(7) == run(7)
     assert run(7) != run(8)
@@ -153,7 +153,7 @@ def test_random_numbers_depend_on_seed_index_sample_and_position_alone():
 def test_a_sample_keeps_the_log_probability_of_the_model():
     model = FakeModel(vocabulary=12, sharpness=0.5)
     config = DecodingConfig(sample=True, nbest=3, max_length=6, temperature=3.0, top_k=5)
-    [samples] = search(model, fake_memory(model, [SOURCE]), config, SYMBOLS)
+    [samples] = search(model, SearchRequest(fake_memory(model, [SOURCE]), config, SYMBOLS))
     log_probabilities = next_logits(model, ()).log_softmax(dim=0)
     for each in samples:
         first = each.tokens[0] if each.tokens else SYMBOLS.end

@@ -8,7 +8,7 @@ from saccade.decoding import scoring
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.interface import select
 
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13]]
@@ -34,7 +34,7 @@ def targets_of(hypotheses: list[Hypothesis]) -> torch.Tensor:
 def test_the_scorer_agrees_with_the_search(config, prefixes):
     model = FakeModel(vocabulary=12, seed=1)
     memory = fake_memory(model, SOURCES)
-    results = search(model, memory, config, SYMBOLS, prefixes=prefixes)
+    results = search(model, SearchRequest(memory, config, SYMBOLS, prefixes=prefixes))
     flat = [(row, each) for row, found in enumerate(results) for each in found]
     rows = torch.tensor([row for row, _ in flat])
     scores = score(model, select(memory, rows), targets_of([each for _, each in flat]), SYMBOLS)
@@ -51,5 +51,5 @@ def test_padding_counts_nothing_and_pieces_change_nothing(monkeypatch):
     whole = score(model, memory, targets, SYMBOLS)
     assert torch.equal(whole.mask, targets != SYMBOLS.pad)
     assert (whole.token_log_probabilities[~whole.mask] == 0).all()
-    monkeypatch.setattr(scoring, "ROWS", 3)
+    monkeypatch.setattr(scoring, "OUTPUT_ROWS", 3)
     assert torch.allclose(score(model, memory, targets, SYMBOLS).token_log_probabilities, whole.token_log_probabilities)

@@ -5,12 +5,13 @@ import math
 import pytest
 import torch
 
-from laws.subjects import build_model, make_batch, subjects
-from saccade.csrc.library import level, without_kernels
+from contracts.registered_models import build_model, make_batch, registered_models
+from saccade.csrc.library import level
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.screening import LEAST_ROWS
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
+from saccade.ops.dispatch import without_kernels
 from saccade.symbols import Symbols
 
 LENGTHS = [1 + row % 7 for row in range(LEAST_ROWS + 5)]
@@ -25,19 +26,19 @@ def written(found: list[list[Hypothesis]]) -> list[tuple[tuple[int, ...], bool]]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("subject", subjects())
+@pytest.mark.parametrize("subject", registered_models())
 def test_greedy_search_without_scores_writes_the_same(subject, config):
     model, source = build_model(subject), make_batch(LENGTHS, LENGTHS).source
     with torch.inference_mode():
         memory = model.encode(source)
-    scored = search(model, memory, config, Symbols())
-    bare = search(model, memory, config, Symbols(), scores=False)
+    scored = search(model, SearchRequest(memory, config, Symbols()))
+    bare = search(model, SearchRequest(memory, config, Symbols(), scores=False))
     assert written(bare) == written(scored)
     assert all(math.isfinite(best.score) for [best] in scored)
     if level() not in (None, "v1"):
         assert all(math.isnan(best.score) and best.token_log_probabilities == () for [best] in bare)
     with without_kernels():
-        assert written(search(model, memory, config, Symbols(), scores=False)) == written(scored)
+        assert written(search(model, SearchRequest(memory, config, Symbols(), scores=False))) == written(scored)
 
 
 def test_prefixes_and_lists_of_tokens_are_kept_to():
@@ -46,8 +47,10 @@ def test_prefixes_and_lists_of_tokens_are_kept_to():
         memory = model.encode(source)
     config, rows = DecodingConfig(beam=1, max_length=6), range(len(LENGTHS))
     constraints = {"prefixes": [(5 + row % 9,) for row in rows], "allowed": [[7, 8, 9, 10 + row % 9] for row in rows]}
-    scored = search(model, memory, config, Symbols(), **constraints)
-    assert written(search(model, memory, config, Symbols(), **constraints, scores=False)) == written(scored)
+    scored = search(model, SearchRequest(memory, config, Symbols(), **constraints))
+    assert written(search(model, SearchRequest(memory, config, Symbols(), **constraints, scores=False))) == written(
+        scored
+    )
     for row, [best] in enumerate(scored):
         assert best.tokens[:1] == constraints["prefixes"][row]
 
@@ -57,9 +60,9 @@ def test_a_model_that_gives_no_number_has_no_output():
     with torch.inference_mode():
         memory = model.encode(source)
     config = DecodingConfig(beam=1, max_length=6)
-    expected = search(model, memory, config, Symbols(), scores=False)
+    expected = search(model, SearchRequest(memory, config, Symbols(), scores=False))
     with torch.inference_mode():
         memory.states[3] = math.nan
-    found = search(model, memory, config, Symbols(), scores=False)
+    found = search(model, SearchRequest(memory, config, Symbols(), scores=False))
     assert found[3] == [IMPOSSIBLE]
     assert written(found[:3] + found[4:]) == written(expected[:3] + expected[4:])

@@ -8,7 +8,7 @@ import torch
 from fake_model import SYMBOLS, FakeModel, empty_memory, fake_memory
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
 from saccade.interface import Decodes, Encodes
 
@@ -39,19 +39,21 @@ def test_the_fake_model_keeps_the_protocols():
 @every_search
 def test_a_batch_gives_what_its_rows_give_alone(config):
     model = model_of_words()
-    together = search(model, fake_memory(model, SOURCES), config, SYMBOLS)
+    together = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
     assert len({len(best.tokens) for best, *_ in together}) > 2, "a test of rows that end at different times"
     for index, source in enumerate(SOURCES):
-        [alone] = search(model, fake_memory(model, [source]), config, SYMBOLS, indices=[index])
+        [alone] = search(model, SearchRequest(fake_memory(model, [source]), config, SYMBOLS, indices=[index]))
         assert rounded(alone) == rounded(together[index])
 
 
 @every_search
 def test_results_come_in_the_order_of_the_input(config):
     model = model_of_words()
-    together = search(model, fake_memory(model, SOURCES), config, SYMBOLS)
+    together = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
     order = random.Random(0).sample(range(len(SOURCES)), len(SOURCES))
-    shuffled = search(model, fake_memory(model, [SOURCES[row] for row in order]), config, SYMBOLS, indices=order)
+    shuffled = search(
+        model, SearchRequest(fake_memory(model, [SOURCES[row] for row in order]), config, SYMBOLS, indices=order)
+    )
     assert [rounded(found) for found in shuffled] == [rounded(together[row]) for row in order]
 
 
@@ -59,7 +61,7 @@ def test_results_come_in_the_order_of_the_input(config):
 def test_lengths_stay_between_their_limits(config):
     model = model_of_words()
     bounded = config.model_copy(update={"min_length": 3, "max_length": 5})
-    for found in search(model, fake_memory(model, SOURCES), bounded, SYMBOLS):
+    for found in search(model, SearchRequest(fake_memory(model, SOURCES), bounded, SYMBOLS)):
         for each in found:
             assert 3 <= len(each.tokens) <= 5
             assert each.finished == (len(each.token_log_probabilities) == len(each.tokens) + 1)
@@ -70,7 +72,7 @@ def test_lengths_stay_between_their_limits(config):
 def test_a_minimum_equal_to_the_maximum_writes_exactly_as_many_tokens(config):
     model = model_of_words()
     exact = config.model_copy(update={"min_length": 4, "max_length": 4})
-    for found in search(model, fake_memory(model, SOURCES), exact, SYMBOLS):
+    for found in search(model, SearchRequest(fake_memory(model, SOURCES), exact, SYMBOLS)):
         assert all(len(each.tokens) == 4 and not each.finished for each in found)
 
 
@@ -81,7 +83,7 @@ def test_the_unknown_symbol_appears_only_where_it_is_allowed(config):
     memory = fake_memory(model, SOURCES)
 
     def unknown(allowed: bool) -> bool:
-        results = search(model, memory, config.model_copy(update={"allow_unknown": allowed}), SYMBOLS)
+        results = search(model, SearchRequest(memory, config.model_copy(update={"allow_unknown": allowed}), SYMBOLS))
         return any(SYMBOLS.unknown in each.tokens for found in results for each in found)
 
     assert unknown(allowed=True)
@@ -92,7 +94,7 @@ def test_the_unknown_symbol_appears_only_where_it_is_allowed(config):
 def test_tokens_are_words_and_sums_are_sums(config):
     model = model_of_words()
     model.output_bias[[SYMBOLS.pad, SYMBOLS.begin]] = 3.0
-    for found in search(model, fake_memory(model, SOURCES), config, SYMBOLS):
+    for found in search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS)):
         assert 1 <= len(found) <= config.nbest
         for each in found:
             assert {SYMBOLS.pad, SYMBOLS.begin, SYMBOLS.end}.isdisjoint(each.tokens)
@@ -105,7 +107,7 @@ def test_an_impossible_forced_token_ends_in_no_hypothesis_and_no_nan(config):
     model = model_of_words()
     model.output_bias[9] = -torch.inf
     memory = fake_memory(model, SOURCES[:3])
-    possible, impossible, later = search(model, memory, config, SYMBOLS, prefixes=[[4], [9], [4, 5, 9]])
+    possible, impossible, later = search(model, SearchRequest(memory, config, SYMBOLS, prefixes=[[4], [9], [4, 5, 9]]))
     assert all(each.log_probability > -torch.inf for each in possible)
     assert set(impossible) == set(later) == {IMPOSSIBLE}
 
@@ -115,8 +117,8 @@ def test_a_half_precision_model_is_normalised_in_full_precision(config, monkeypa
     model = FakeModel(vocabulary=15, seed=2, end_bias=1.0, dtype=torch.bfloat16)
     exact = FakeModel(vocabulary=15, seed=2, end_bias=1.0)
     monkeypatch.setattr(exact, "logits", lambda outputs: model.logits(outputs).double())
-    results = search(model, fake_memory(model, SOURCES), config, SYMBOLS)
-    expected = search(exact, fake_memory(model, SOURCES), config, SYMBOLS)
+    results = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
+    expected = search(exact, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
     for found, other in zip(results, expected, strict=True):
         assert [each.tokens for each in found] == [each.tokens for each in other]
         for one, two in zip(found, other, strict=True):
@@ -127,21 +129,21 @@ def test_a_half_precision_model_is_normalised_in_full_precision(config, monkeypa
 def test_a_model_without_an_input(config):
     model = model_of_words()
     with pytest.raises(SaccadeError, match="no limit"):
-        search(model, empty_memory(2), config, SYMBOLS)
+        search(model, SearchRequest(empty_memory(2), config, SYMBOLS))
     limited = config.model_copy(update={"max_length": 6})
-    results = search(model, empty_memory(2), limited, SYMBOLS, prefixes=[[4, 5], [6]])
+    results = search(model, SearchRequest(empty_memory(2), limited, SYMBOLS, prefixes=[[4, 5], [6]]))
     assert [found[0].tokens[:1] for found in results] == [(4,), (6,)]
 
 
 @every_search
 def test_an_empty_batch_has_no_results(config):
-    assert search(FakeModel(), empty_memory(0), config, SYMBOLS) == []
+    assert search(FakeModel(), SearchRequest(empty_memory(0), config, SYMBOLS)) == []
 
 
 def test_as_many_indices_as_rows():
     model = model_of_words()
     with pytest.raises(ValueError, match="2 indices for 1 rows"):
-        search(model, fake_memory(model, [[4]]), DecodingConfig(), SYMBOLS, indices=[0, 1])
+        search(model, SearchRequest(fake_memory(model, [[4]]), DecodingConfig(), SYMBOLS, indices=[0, 1]))
 
 
 @every_search
@@ -155,6 +157,6 @@ def test_a_search_keeps_nothing_for_a_gradient(config, monkeypatch):
         return logits(outputs)
 
     monkeypatch.setattr(model, "logits", watched)
-    search(model, fake_memory(model, SOURCES), config, SYMBOLS)
+    search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
     assert modes
     assert all(modes)

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from contracts.registered_models import build_model
 from fake_model import SYMBOLS, FakeModel, fake_memory, fake_source
-from laws.subjects import build_model
-from saccade.csrc.library import without_kernels
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Memory, Product, VocabularySizes
+from saccade.ops.dispatch import without_kernels
 
 VOCABULARY = 40
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
@@ -55,9 +55,9 @@ def close(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
 @pytest.mark.parametrize("kind", [FakeModel, WithoutProduct])
 def test_a_sentence_is_searched_as_by_a_model_that_knows_its_tokens_only(kind, config):
-    found = search(kind(VOCABULARY, sharpness=2.0), memory_of(SOURCES), config, SYMBOLS, allowed=ALLOWED)
+    found = search(kind(VOCABULARY, sharpness=2.0), SearchRequest(memory_of(SOURCES), config, SYMBOLS, allowed=ALLOWED))
     for row, tokens in enumerate(ALLOWED):
-        [expected] = search(Kept(tokens), memory_of(SOURCES[row : row + 1]), config, SYMBOLS)
+        [expected] = search(Kept(tokens), SearchRequest(memory_of(SOURCES[row : row + 1]), config, SYMBOLS))
         close(found[row], expected)
         assert all(set(each.tokens) <= set(tokens) for each in found[row])
 
@@ -65,23 +65,25 @@ def test_a_sentence_is_searched_as_by_a_model_that_knows_its_tokens_only(kind, c
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
 def test_a_shortlist_of_everything_changes_nothing(config):
     everything = [range(VOCABULARY)] * len(SOURCES)
-    found = search(model(), memory_of(SOURCES), config, SYMBOLS, allowed=everything)
-    for one, other in zip(found, search(model(), memory_of(SOURCES), config, SYMBOLS), strict=True):
+    found = search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS, allowed=everything))
+    for one, other in zip(found, search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS)), strict=True):
         close(one, other)
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
 def test_the_neighbours_in_a_batch_do_not_matter(config):
-    together = search(model(), memory_of(SOURCES), config, SYMBOLS, allowed=ALLOWED)
+    together = search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS, allowed=ALLOWED))
     for row, hypotheses in enumerate(together):
-        [alone] = search(model(), memory_of(SOURCES[row : row + 1]), config, SYMBOLS, allowed=ALLOWED[row : row + 1])
+        [alone] = search(
+            model(), SearchRequest(memory_of(SOURCES[row : row + 1]), config, SYMBOLS, allowed=ALLOWED[row : row + 1])
+        )
         close(hypotheses, alone)
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
 def test_what_is_forced_need_not_be_on_the_shortlist(config):
     prefixes = [[31, 32], [], [33], [5], []]
-    found = search(model(), memory_of(SOURCES), config, SYMBOLS, prefixes=prefixes, allowed=ALLOWED)
+    found = search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS, prefixes=prefixes, allowed=ALLOWED))
     for hypotheses, prefix, tokens in zip(found, prefixes, ALLOWED, strict=True):
         for each in hypotheses:
             assert each.tokens[: len(prefix)] == tuple(prefix)
@@ -90,7 +92,7 @@ def test_what_is_forced_need_not_be_on_the_shortlist(config):
 
 
 def test_an_empty_shortlist_leaves_only_the_end():
-    found = search(model(), memory_of(SOURCES[:2]), BEAM, SYMBOLS, allowed=[[], []])
+    found = search(model(), SearchRequest(memory_of(SOURCES[:2]), BEAM, SYMBOLS, allowed=[[], []]))
     assert [[each.tokens for each in hypotheses] for hypotheses in found] == [[()], [()]]
 
 
@@ -99,8 +101,8 @@ def test_kernels_keep_to_the_same_tokens(config):
     real = build_model(("transformer", {"norm": "pre"}), VocabularySizes(VOCABULARY, VOCABULARY, joint=True)).eval()
     memory = real.encode(fake_source(SOURCES))
     allowed = [[*tokens[:2]] for tokens in ALLOWED]  # fewer than a beam looks for
-    found = search(real, memory, config, SYMBOLS, allowed=allowed)
+    found = search(real, SearchRequest(memory, config, SYMBOLS, allowed=allowed))
     with without_kernels():
-        expected = search(real, memory, config, SYMBOLS, allowed=allowed)
+        expected = search(real, SearchRequest(memory, config, SYMBOLS, allowed=allowed))
     for one, other in zip(found, expected, strict=True):
         close(one, other)

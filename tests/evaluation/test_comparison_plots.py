@@ -7,7 +7,7 @@ from saccade.errors import SaccadeError
 from saccade.evaluation.bootstrap import Interval
 from saccade.plots import attention_map_grid as alignment_comparison
 from saccade.plots import model_comparison as comparison_plots
-from saccade.plots.attention_map_grid import Panel, plot_side_by_side
+from saccade.plots.attention_map_grid import Panel, plot_attention_grid
 from saccade.plots.model_comparison import plot_by_length, plot_by_minutes
 
 
@@ -42,7 +42,7 @@ def test_scores_against_minutes(drawn) -> None:
 
 def test_alignments_side_by_side_on_one_scale(drawn) -> None:
     panels = [Panel(str(size), ["x"] * 3, ["y"] * size, np.full((size, 3), size / 10)) for size in (1, 2, 4, 3)]
-    plot_side_by_side(panels, "unused.png", title="x x x")
+    plot_attention_grid(panels, "unused.png", title="x x x")
     pictures = [axes for axes in drawn[0].axes if axes.images]
     assert [axes.get_title() for axes in pictures] == ["1", "2", "4", "3"]
     assert {axes.images[0].get_clim() for axes in pictures} == {(0, 0.4)}
@@ -50,7 +50,7 @@ def test_alignments_side_by_side_on_one_scale(drawn) -> None:
 
 
 def test_pictures_are_png_files(tmp_path) -> None:
-    plot_side_by_side([Panel("a", ["$x"], ["y$"], np.ones((1, 1)))], tmp_path / "one.png")
+    plot_attention_grid([Panel("a", ["$x"], ["y$"], np.ones((1, 1)))], tmp_path / "one.png")
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SaccadeError, match="no model has an alignment"):
-        plot_side_by_side([], tmp_path / "none.png")
+        plot_attention_grid([], tmp_path / "none.png")

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+
+from inference.small_models import save_model
+from saccade.inference import loading
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +17,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without compiled kernels: there `auto` is CTranslate2."""
+    monkeypatch.setattr(loading, "library", lambda: None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_model(tmp_path / "model", {"norm": "pre"})

@@ -39,8 +39,8 @@ def test_greedy_search_gives_equal_tokens_and_log_probabilities(tmp_path, change
     folder = save_model(tmp_path / "model", changes, joint=joint)
     torch_engine, fast = (load(folder, "cpu", engine=name) for name in ("torch", "ctranslate2"))
     settings = torch_engine.settings({"beam": 1})
-    for expected, found in zip(torch_engine.stream(TEXTS, settings), fast.stream(TEXTS, settings), strict=True):
-        [one], [other] = expected.candidates, found.candidates
+    for expected, translation in zip(torch_engine.stream(TEXTS, settings), fast.stream(TEXTS, settings), strict=True):
+        [one], [other] = expected.candidates, translation.candidates
         assert other.tokens == one.tokens
         assert other.token_log_probabilities == pytest.approx(one.token_log_probabilities, abs=1e-4)
         assert other.score == pytest.approx(one.score, abs=1e-4)
@@ -65,16 +65,18 @@ def test_export_runs_without_saccade(tmp_path, joint):
     folder = load_model_folder(save_model(tmp_path / "model", joint=joint))
     (tmp_path / "out").mkdir()
     interop.save_ctranslate2(tmp_path / "out", folder.model, folder.choice.config, folder.tokenizers)
-    reader = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    writer = reader if joint else Tokenizer.from_file(str(tmp_path / "out" / "target" / "tokenizer.json"))
+    source_tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    target_tokenizer = source_tokenizer
+    if not joint:
+        target_tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "target" / "tokenizer.json"))
     runtime = interop.import_runtime().Translator(str(tmp_path / "out"))
     expected = load(tmp_path / "model", "cpu", engine="torch")
     for text in filter(str.strip, TEXTS):
-        as_ours = {"disable_unk": True, "suppress_sequences": [["<pad>"], ["<s>"]], "min_decoding_length": 0}
-        source = reader.encode(text).tokens
-        [found] = runtime.translate_batch([source], beam_size=1, max_decoding_length=7, **as_ours)
-        written = writer.decode([writer.token_to_id(piece) for piece in found.hypotheses[0]])
-        assert written == expected.translate(text, beam=1, max_length=7)
+        options = {"disable_unk": True, "suppress_sequences": [["<pad>"], ["<s>"]], "min_decoding_length": 0}
+        source = source_tokenizer.encode(text).tokens
+        [result] = runtime.translate_batch([source], beam_size=1, max_decoding_length=7, **options)
+        output = target_tokenizer.decode([target_tokenizer.token_to_id(piece) for piece in result.hypotheses[0]])
+        assert output == expected.translate(text, beam=1, max_length=7)
 
 
 def test_unsupported_models_are_errors(tmp_path):
@@ -84,11 +86,7 @@ def test_unsupported_models_are_errors(tmp_path):
         for name in load_family("transformer").presets
         if name not in ("transformer-local-tiny", "transformer-moe-tiny")
     }
-    for changes, message in (
-        ({"radius": 2}, "radius"),
-        ({"experts": 4}, "experts"),
-        ({"position_use": "concatenate", "position_width": 4}, "concatenates"),
-    ):
+    for changes in ({"radius": 2}, {"experts": 4}, {"position_use": "concatenate", "position_width": 4}):
         folder = load_model_folder(save_model(tmp_path / "model", changes))
-        with pytest.raises(SaccadeError, match=message):
+        with pytest.raises(SaccadeError):
             interop.save_ctranslate2(Path(tmp_path), folder.model, folder.choice.config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import SIZES, build_model, make_batch
+from contracts.registered_models import SIZES, build_model, make_batch
 from saccade.interface import VocabularySizes
 from saccade.models.bahdanau import FAMILY
 from saccade.models.registry import Choice

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from laws.subjects import SEPARATE, SIZES, build_model, make_batch
+from contracts.registered_models import SEPARATE, SIZES, build_model, make_batch
 from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
 from saccade.models.bytenet import FAMILY, MINIATURE, PRESETS, ByteNet, ByteNetConfig

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from laws.subjects import SEPARATE, SIZES, build_model, make_batch
+from contracts.registered_models import SEPARATE, SIZES, build_model, make_batch
 from saccade.errors import SaccadeError
 from saccade.interface import Source, VocabularySizes
 from saccade.models.convs2s import MINIATURE, PRESETS, ConvS2S, ConvS2SConfig

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import SEPARATE, SIZES, make_batch
+from contracts.registered_models import SEPARATE, SIZES, make_batch
 from saccade.errors import SaccadeError
 from saccade.interface import Source, VocabularySizes
 from saccade.models.deep_att import PRESETS, DeepAtt, DeepAttConfig

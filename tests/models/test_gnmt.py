@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import SEPARATE, SIZES, make_batch
+from contracts.registered_models import SEPARATE, SIZES, make_batch
 from saccade.decoding.config import DecodingConfig
 from saccade.interface import Source, VocabularySizes
 from saccade.models.gnmt import FAMILY, PRESETS, Gnmt, GnmtConfig
-from saccade.training.config import run_config
+from saccade.training.config_resolution import resolve_config
 
 SMALL = {"width": 6, "embedding": 5, "attention": 7, "dropout": 0.0}
 
@@ -199,7 +199,7 @@ def test_dropout_falls_in_training_only():
 
 
 def test_a_run_takes_the_papers_length_penalty_and_may_still_be_greedy():
-    config = run_config({"model": {"preset": "gnmt-tiny"}}, where="test")
+    config = resolve_config({"model": {"preset": "gnmt-tiny"}}, where="test")
     assert (config.decoding.length_penalty, config.decoding.length_alpha) == ("gnmt", 0.6)
     assert config.training.learning_rate == FAMILY.recipe["training"]["learning_rate"]
     assert DecodingConfig(beam=1, **FAMILY.recipe["decoding"]).coverage_beta == 0

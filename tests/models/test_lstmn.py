@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from laws.subjects import SEPARATE, SIZES, build_model, make_batch
+from contracts.registered_models import SEPARATE, SIZES, build_model, make_batch
 from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
 from saccade.models.lstmn import MINIATURE, PRESETS, Lstmn, LstmnConfig, Reader, triangle, up_to_its_own

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch
+from contracts.registered_models import build_model, make_batch
 
 
 def look_of(model, states, source_states):

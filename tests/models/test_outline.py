@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from laws.subjects import SEPARATE, SIZES, choice_of, subjects
+from contracts.registered_models import SEPARATE, SIZES, choice_of, registered_models
 from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
 from saccade.model_folder import named_weights
@@ -16,7 +16,7 @@ from saccade.models.registry import choose
 
 
 @pytest.mark.parametrize("sizes", [SIZES, SEPARATE], ids=["joint", "separate"])
-@pytest.mark.parametrize("subject", subjects())
+@pytest.mark.parametrize("subject", registered_models())
 def test_an_outline_has_the_names_and_shapes_of_the_model(
     subject: tuple[str, dict[str, Any]], sizes: VocabularySizes
 ) -> None:

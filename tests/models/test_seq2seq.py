@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch
+from contracts.registered_models import build_model, make_batch
 from saccade.interface import VocabularySizes
 from saccade.models.registry import Choice
 from saccade.models.seq2seq import FAMILY

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from laws.subjects import SEPARATE, SIZES, build_model, make_batch
+from contracts.registered_models import SEPARATE, SIZES, build_model, make_batch
 from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
 from saccade.layers.feed_forward import FeedForward

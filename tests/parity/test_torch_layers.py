@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from laws.subjects import SIZES, build_model, make_batch
+from contracts.registered_models import SIZES, build_model, make_batch
 from saccade.layers.masks import causal_mask
 from saccade.models.transformer import DecoderLayer, EncoderLayer
 

@@ -1,4 +1,4 @@
-"""Whole runs of a few seconds: data (words spelt backwards), a model, and what happens to them."""
+"""Runs of a few seconds: data (words spelt backwards), a model, interruptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODEL = {
 
 
 def write_pairs(folder: Path, count: int, longest: int) -> None:
-    """`count` lines of up to `longest` words, and the same reversed."""
+    """Write `count` lines of up to `longest` words as source, and their reversal as target."""
     chooser = random.Random(0)
     lines = [" ".join(chooser.choices(WORDS, k=chooser.randint(1, longest))) for _ in range(count)]
     (folder / "train.src").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -31,7 +31,7 @@ def write_pairs(folder: Path, count: int, longest: int) -> None:
 
 
 def interrupted_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every run be stopped by a signal after this update."""
+    """Interrupt every run by a signal after this update."""
     original = Loop.update
 
     def interrupt(self, batches):
@@ -44,5 +44,5 @@ def interrupted_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def log_of(run: Path) -> str:
-    """What a run has told."""
+    """Return the log of a run."""
     return (run / "train.log").read_text(encoding="utf-8")

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch, subjects
-from saccade.csrc.library import without_kernels
+from contracts.registered_models import build_model, make_batch, registered_models
+from saccade.ops.dispatch import without_kernels
 from saccade.training.compute_settings import compile_layers
 from saccade.training.objectives.likelihood import Likelihood
 
@@ -32,13 +32,13 @@ def check_compiled(subject, backend):
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_layers_that_are_traced_compute_the_same(norm):
+def test_traced_layers_equal_plain_layers(norm):
     check_compiled(("transformer", {"norm": norm}), "aot_eager")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", subjects())
-def test_every_model_that_has_stacks_can_be_compiled(subject):
+@pytest.mark.parametrize("subject", registered_models())
+def test_every_model_with_layer_stacks_compiles(subject):
     if not any(isinstance(part, torch.nn.ModuleList) for part in build_model(subject).modules()):
         pytest.skip("it has no stack of layers")
     check_compiled(subject, "inductor")

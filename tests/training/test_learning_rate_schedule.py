@@ -26,7 +26,7 @@ def test_decays_fall_from_the_peak_towards_zero(schedule):
     assert rates[:9] == pytest.approx([0.2 * step for step in range(1, 10)])
 
 
-def test_constant_stays():
+def test_constant_schedule_is_constant():
     assert learning_rate(5000, schedule="constant", peak=0.1, warmup=3, total=None) == 0.1
     assert learning_rate(1, schedule="constant", peak=0.1, warmup=0, total=None) == 0.1
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch, take
+from contracts.registered_models import build_model, make_batch, take
 from saccade import parallel_map
 from saccade.data.cache.corpus import Corpus, corpus_from_arrays
 from saccade.data.sampling.batch_sampler import BatchSampler, EpochPosition
@@ -16,7 +16,8 @@ from saccade.symbols import Symbols
 from saccade.training.checkpoints.background_saving import CheckpointSaver
 from saccade.training.checkpoints.checkpoint import TrainingState, load_checkpoint
 from saccade.training.config import TrainingConfig
-from saccade.training.loop import Loop, NotFiniteError, Progress, accumulate, random_key
+from saccade.training.gradient_accumulation import NotFiniteError, accumulate, random_key
+from saccade.training.loop import Loop, Progress
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
 from saccade.training.optimizers import make_optimizer, scale_and_clip
@@ -34,7 +35,7 @@ def make_corpus(count: int = 40, seed: int = 0) -> Corpus:
 
 
 def higher_half_split() -> BpeDropout:
-    """Tokens of the higher half are split into two of the lower one, three times in ten."""
+    """Split tokens of the upper half into two tokens of the lower half, with probability 0.3."""
     left, right = np.full(23, NOT_MERGED, dtype=np.int32), np.full(23, NOT_MERGED, dtype=np.int32)
     left[13:], right[13:] = np.arange(4, 14), np.arange(5, 15)
     return BpeDropout(MergeTable(left, right), MergeTable(left, right), 0.3, 64)
@@ -64,8 +65,8 @@ def make_loop(
     )
 
 
-def test_accumulated_batches_are_one_big_batch():
-    """Loss and gradients do not depend on how the examples are cut into batches."""
+def test_accumulated_batches_equal_one_large_batch():
+    """Loss and gradients do not depend on the division into batches."""
     batch = make_batch([7, 4, 1, 5, 3, 6], [6, 3, 5, 1, 2, 7])
     results = []
     for parts in ([[0, 1, 2, 3, 4, 5]], [[0, 3], [1, 2, 4], [5]]):
@@ -74,12 +75,12 @@ def test_accumulated_batches_are_one_big_batch():
         norm = scale_and_clip(model.parameters(), found.count, 0.0)
         gradients = [parameter.grad for parameter in model.parameters()]
         results.append((found.total / found.count, found.count, found.metrics["nll"], norm, gradients))
-    whole, parts = results
-    assert whole[1] == parts[1] == 24
-    assert parts[0] == pytest.approx(whole[0], rel=1e-6)
-    assert parts[2] == pytest.approx(whole[2], rel=1e-6)
-    assert parts[3] == pytest.approx(whole[3], rel=1e-5)
-    assert_close(parts[4], whole[4], rtol=1e-4, atol=1e-7)
+    reference, parts = results
+    assert reference[1] == parts[1] == 24
+    assert parts[0] == pytest.approx(reference[0], rel=1e-6)
+    assert parts[2] == pytest.approx(reference[2], rel=1e-6)
+    assert parts[3] == pytest.approx(reference[3], rel=1e-5)
+    assert_close(parts[4], reference[4], rtol=1e-4, atol=1e-7)
 
 
 def test_clipping_scales_the_mean_gradient_to_the_limit():
@@ -92,31 +93,31 @@ def test_clipping_scales_the_mean_gradient_to_the_limit():
     assert after == pytest.approx(0.01, rel=1e-4)
 
 
-def test_an_epoch_sees_every_example_once_and_then_begins_anew():
+def test_epoch_contains_every_example_once():
     corpus = make_corpus()
     loop = make_loop(corpus, batches=2)
     seen: list[int] = []
     original = loop.update
     loop.update = lambda batches: (seen.extend(i for b in batches for i in b.indices), original(batches))[1]
     updates = loop.updates()
-    while loop.progress.place.epoch == 0:
+    while loop.progress.position.epoch == 0:
         next(updates)
     assert sorted(seen) == list(range(len(corpus)))
-    assert loop.progress.place == EpochPosition(1)
+    assert loop.progress.position == EpochPosition(1)
     next(updates)
     assert loop.progress == Progress(
         step=loop.progress.step,
-        place=EpochPosition(1, 0, 2),
+        position=EpochPosition(1, 0, 2),
         source_tokens=loop.progress.source_tokens,
         target_tokens=loop.progress.target_tokens,
     )
 
 
 @pytest.mark.parametrize("splitting", [None, higher_half_split()], ids=["plain", "split"])
-def test_a_run_from_a_checkpoint_is_the_uninterrupted_run_to_the_last_bit(splitting, tmp_path):
+def test_loop_from_a_checkpoint_is_bitwise_equal(splitting, tmp_path):
     corpus = make_corpus()
-    whole = make_loop(corpus, splitting=splitting)
-    losses = [next(whole_updates).loss for whole_updates in [whole.updates()] for _ in range(25)]
+    reference = make_loop(corpus, splitting=splitting)
+    losses = [next(updates).loss for updates in [reference.updates()] for _ in range(25)]
     first = make_loop(corpus, splitting=splitting)
     updates = first.updates()
     for _ in range(11):
@@ -130,22 +131,22 @@ def test_a_run_from_a_checkpoint_is_the_uninterrupted_run_to_the_last_bit(splitt
     second.progress = load_checkpoint(tmp_path / "step-11", second.model, second.optimizer).progress
     updates = second.updates()
     assert [next(updates).loss for _ in range(14)] == losses[11:]
-    for ours, theirs in zip(second.model.parameters(), whole.model.parameters(), strict=True):
+    for ours, theirs in zip(second.model.parameters(), reference.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-    assert second.progress == whole.progress
+    assert second.progress == reference.progress
     plain = make_loop(corpus).updates()
     assert (losses == [next(plain).loss for _ in range(25)]) == (splitting is None)
 
 
-def test_random_keys_differ_from_place_to_place():
-    keys = {random_key(seed, step, place) for seed in range(5) for step in range(20) for place in range(5)}
+def test_random_keys_of_positions_differ():
+    keys = {random_key(seed, step, batch) for seed in range(5) for step in range(20) for batch in range(5)}
     assert len(keys) == 500
     assert all(0 <= key < 2**63 for key in keys)
 
 
 @pytest.fixture
 def two_threads(monkeypatch):
-    """A batch of any size is computed in two parts."""
+    """Compute a batch of any size in two parts."""
     monkeypatch.setattr(parallel_map, "MIN_TOKENS", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -156,8 +157,8 @@ def two_threads(monkeypatch):
 @pytest.mark.parametrize(
     "kind", [("transformer", {}), ("transformer", {"norm": "pre"}), ("bahdanau", {}), ("convs2s", {})]
 )
-def test_parts_of_a_batch_side_by_side_are_the_whole(two_threads, kind):
-    """Loss and gradients do not depend on how many threads share a batch."""
+def test_parallel_batch_parts_equal_the_batch(two_threads, kind):
+    """Loss and gradients do not depend on the number of threads."""
     batch = make_batch([7, 4, 1, 5, 3], [6, 3, 5, 1, 2])
     results = []
     for threads in (2, 1):
@@ -168,7 +169,7 @@ def test_parts_of_a_batch_side_by_side_are_the_whole(two_threads, kind):
     assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
 
 
-def test_parts_of_a_batch_that_is_seen_twice_keep_their_pairs(two_threads):
+def test_parallel_batch_parts_keep_consistency_pairs(two_threads):
     batch, model = make_batch([7, 4, 1, 5, 3], [6, 3, 5, 1, 2]), build_model(("transformer", {"dropout": 0.3}))
     found = accumulate(model, Likelihood(0.1, consistency=2.0), [batch], keys=[1])
     assert found.metrics["divergence"] == pytest.approx(0.0, abs=1e-4)
@@ -176,16 +177,16 @@ def test_parts_of_a_batch_that_is_seen_twice_keep_their_pairs(two_threads):
     assert accumulate(model, Likelihood(0.1, consistency=2.0), [batch], keys=[1]).metrics["divergence"] > 0.01
 
 
-def test_parts_of_a_batch_draw_random_numbers_of_their_own(two_threads):
-    """Whichever thread comes first: the same key gives the same bits, another key others."""
+def test_parallel_batch_parts_have_their_own_random_numbers(two_threads):
+    """For any order of threads: equal keys give equal bits, different keys different ones."""
     batch, model = make_batch([7, 4, 1, 5, 3], [6, 3, 5, 1, 2]), build_model(("transformer", {"dropout": 0.3})).train()
     found = [accumulate(model, Likelihood(), [batch], keys=[key]).total for key in [5, *[4] * 8]]
     assert len(set(found[1:])) == 1
     assert found[0] != found[1]
 
 
-def test_an_objective_that_needs_the_whole_batch_gets_it(two_threads):
-    class Whole(Likelihood):
+def test_inseparable_objective_gets_the_complete_batch(two_threads):
+    class Inseparable(Likelihood):
         def __init__(self):
             super().__init__()
             self.separable, self.sizes = False, []
@@ -194,13 +195,13 @@ def test_an_objective_that_needs_the_whole_batch_gets_it(two_threads):
             self.sizes.append(len(batch.indices))
             return super().loss(model, batch)
 
-    objective = Whole()
+    objective = Inseparable()
     accumulate(build_model(("transformer", {})), objective, [make_batch([7, 4, 1], [6, 3, 5])], keys=[1])
     assert objective.sizes == [3]
 
 
 class Explodes:
-    """An objective whose loss is not finite on one example."""
+    """Objective whose loss is NaN on one example."""
 
     metrics = ("nll",)
     separable = True
@@ -212,7 +213,7 @@ class Explodes:
         return Loss(found.total * factor, found.count, found.metrics)
 
 
-def test_a_loss_that_is_not_finite_names_its_batch_and_changes_nothing():
+def test_nan_loss_names_its_batch_and_changes_nothing():
     loop = make_loop(make_corpus())
     loop.objective_at = lambda _: Explodes()
     updates = loop.updates()

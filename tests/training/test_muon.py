@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from laws.subjects import build_model, make_batch
+from contracts.registered_models import build_model, make_batch
 from saccade.training.checkpoints.checkpoint import optimizer_tensors
 from saccade.training.config import TrainingConfig
-from saccade.training.loop import accumulate
+from saccade.training.gradient_accumulation import accumulate
 from saccade.training.muon import Muon, is_matrix, matrix_count, orthogonalize
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.optimizers import make_optimizer, optimizer_state_keys
@@ -17,24 +17,24 @@ MUON = TrainingConfig(optimizer="muon", momentum=0.9)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 4, 12), (2, 12, 4)])
-def test_orthogonal_matrices_keep_their_directions(shape):
-    """The singular vectors stay, the singular values come near 1."""
+def test_orthogonalization_keeps_singular_vectors(shape):
+    """Singular vectors are unchanged, singular values become about 1."""
     torch.manual_seed(0)
     matrices = torch.randn(shape)
     found = orthogonalize(matrices)
     left, _, right = torch.linalg.svd(matrices, full_matrices=False)
-    values = left.mT @ found @ right.mT  # diagonal, if the vectors are the same
+    values = left.mT @ found @ right.mT  # diagonal if the vectors are equal
     diagonal = values.diagonal(dim1=-2, dim2=-1)
     assert ((diagonal > 0.3) & (diagonal < 1.3)).all()
     assert_close(values, torch.diag_embed(diagonal), rtol=0, atol=1e-4)
 
 
-def test_the_size_of_a_matrix_does_not_matter():
+def test_orthogonalization_is_scale_invariant():
     matrices = torch.randn(2, 6, 6)
     assert_close(orthogonalize(matrices * 1e-3), orthogonalize(matrices), rtol=1e-3, atol=1e-3)
 
 
-def test_tables_and_vectors_are_left_to_adam():
+def test_tables_and_vectors_use_adam():
     model = build_model(("transformer", {}))
     optimizer = make_optimizer(model, MUON)
     assert isinstance(optimizer, Muon)
@@ -54,7 +54,7 @@ def test_tables_and_vectors_are_left_to_adam():
     ],
     ids=["experts", "convolutions"],
 )
-def test_matrices_are_known_by_what_they_do(subject, matrices, others):
+def test_matrix_parameters_of_every_family(subject, matrices, others):
     model = build_model(subject)
     optimizer = make_optimizer(model, MUON)
     taken = {name.split(".")[-1] for name, parameter in model.named_parameters() if parameter in optimizer.parts}
@@ -64,7 +64,7 @@ def test_matrices_are_known_by_what_they_do(subject, matrices, others):
     assert not taken & left - {"weight"}
 
 
-def test_a_step_moves_everything_and_keeps_what_it_says():
+def test_step_updates_every_parameter_and_its_state():
     model = build_model(("transformer", {})).train()
     optimizer = make_optimizer(model, MUON)
     for group in optimizer.param_groups:
@@ -78,7 +78,7 @@ def test_a_step_moves_everything_and_keeps_what_it_says():
         assert {f"{name}/{key}" for key in optimizer_state_keys(optimizer, parameter)} <= tensors.keys()
 
 
-def test_the_first_step_by_hand():
+def test_first_step_by_hand():
     """Fused queries, keys and values are three matrices; a step is as large as Adam's, 0.2 in the root mean square."""
     torch.manual_seed(0)
     layer = nn.Module()
@@ -95,7 +95,7 @@ def test_the_first_step_by_hand():
     assert_close(weight.detach(), before * (1 - 0.5 * 0.1) - 0.5 * 0.2 * 8**0.5 * directions, rtol=1e-3, atol=1e-4)
 
 
-def test_without_matrices_it_is_adam():
+def test_muon_without_matrices_equals_adam():
     weight, other = nn.Parameter(torch.ones(5)), nn.Parameter(torch.ones(5))
     ours = Muon([("table", weight)], momentum=0.9, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.01)
     theirs = torch.optim.AdamW([other], lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True)

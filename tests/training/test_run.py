@@ -1,4 +1,4 @@
-"""Whole runs on a copy task of a few hundred lines: files, limits, interruption, resumption."""
+"""Runs on a copy task of a few hundred lines: files, limits, interruption, resumption."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from saccade.inference.loading import load
 from saccade.model_folder import load_model_folder, weights_of
 from saccade.training.checkpoints.averaging import average_weights
 from saccade.training.checkpoints.checkpoint import list_checkpoints
-from saccade.training.config import RunConfig, read_recipe, run_config
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import resolve_config, resolve_recipe
 from saccade.training.model_selection import ModelSelection
+from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.preflight.flops import flops_of_batch
 from saccade.training.run import resume, train
 from saccade.training.runs.lock import run_lock
@@ -62,12 +64,12 @@ def config(data, tmp_path):
             "decoding": {"beam": 2},
             "output": str(tmp_path / "run"),
         }
-        return run_config(merge(values, changes), where="test")
+        return resolve_config(merge(values, changes), where="test")
 
     return make
 
 
-def test_a_run_leaves_everything_behind(config, tmp_path):
+def test_run_writes_all_files(config, tmp_path):
     result = train(config())
     path = tmp_path / "run"
     assert result.step == 12
@@ -95,9 +97,9 @@ def test_a_run_leaves_everything_behind(config, tmp_path):
     assert "exact-match" in load_model_folder(path).card
 
 
-def test_the_config_of_a_run_repeats_it_to_the_last_bit(config, tmp_path):
+def test_saved_config_repeats_the_run_bitwise(config, tmp_path):
     train(config())
-    again = read_recipe(tmp_path / "run" / "config.yaml", {"output": str(tmp_path / "again")})
+    again = resolve_recipe(tmp_path / "run" / "config.yaml", {"output": str(tmp_path / "again")})
     train(again)
     first, second = (weights_of(load_model_folder(tmp_path / name / "model-last").model) for name in ("run", "again"))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -108,7 +110,7 @@ def losses_of(run):
         return [row for row in csv.DictReader(file) if row["loss"]]
 
 
-def test_a_run_that_sees_every_example_twice_after_some_updates(config, tmp_path):
+def test_consistency_begins_after_some_updates(config, tmp_path):
     train(config(training={"consistency": 2.0, "consistency_after": 5}))
     rows = losses_of(tmp_path / "run")
     assert [row["divergence"] == "" for row in rows] == [True, True, False, False, False, False]
@@ -118,23 +120,23 @@ def test_a_run_that_sees_every_example_twice_after_some_updates(config, tmp_path
     first, second = (
         (tmp_path / name / "checkpoints" / "step-4" / "model.safetensors").read_bytes() for name in ("run", "plain")
     )
-    assert first == second, "until then it is the plain run"
+    assert first == second, "equal until then"
     twice, once = ([float(row["flops"]) for row in found] for found in (rows, losses_of(tmp_path / "plain")))
     assert twice[1] == once[1]
     assert twice[5] - twice[2] == pytest.approx(2 * (once[5] - once[2]))
 
 
-def test_a_run_that_is_stopped_before_it_sees_examples_twice(config, tmp_path, monkeypatch):
+def test_run_interrupted_before_consistency_begins(config, tmp_path, monkeypatch):
     later = {"consistency": 2.0, "consistency_after": 5}
-    train(config(training=later, output=str(tmp_path / "whole")))
+    train(config(training=later, output=str(tmp_path / "uninterrupted")))
     interrupted_after(3, monkeypatch)
     train(config(training=later))
     monkeypatch.undo()
     resume(tmp_path / "run")
-    assert differences(tmp_path / "whole", tmp_path / "run") == []
+    assert differences(tmp_path / "uninterrupted", tmp_path / "run") == []
 
 
-def test_an_existing_run_is_never_touched(config, tmp_path):
+def test_existing_directory_is_not_overwritten(config, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "precious").write_text("x", encoding="utf-8")
     with pytest.raises(SaccadeError, match="already exists"):
@@ -142,9 +144,9 @@ def test_an_existing_run_is_never_touched(config, tmp_path):
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["precious"]
 
 
-def test_a_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happened(config, tmp_path, monkeypatch):
-    whole = train(config(output=str(tmp_path / "whole")))
-    assert whole.interrupted is None
+def test_run_resumed_after_a_signal_equals_uninterrupted_run(config, tmp_path, monkeypatch):
+    uninterrupted = train(config(output=str(tmp_path / "uninterrupted")))
+    assert uninterrupted.interrupted is None
 
     interrupted_after(7, monkeypatch)
     stopped = train(config())
@@ -153,16 +155,16 @@ def test_a_signal_saves_and_leaves_and_the_run_goes_on_as_if_nothing_had_happene
     assert list_checkpoints(tmp_path / "run" / "checkpoints")[-1].name == "step-7"
     monkeypatch.undo()
     assert resume(tmp_path / "run").step == 12
-    assert differences(tmp_path / "whole", tmp_path / "run") == []
+    assert differences(tmp_path / "uninterrupted", tmp_path / "run") == []
 
 
 @pytest.fixture
-def whole(config, tmp_path):
-    train(config(output=str(tmp_path / "whole")))
-    return tmp_path / "whole"
+def uninterrupted(config, tmp_path):
+    train(config(output=str(tmp_path / "uninterrupted")))
+    return tmp_path / "uninterrupted"
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(config, tmp_path, whole, monkeypatch):
+def test_damaged_checkpoint_is_reported_and_the_previous_one_used(config, tmp_path, uninterrupted, monkeypatch):
     interrupted_after(9, monkeypatch)
     train(config())
     monkeypatch.undo()
@@ -172,51 +174,48 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(config, tm
     (newest / "optimizer.safetensors").write_bytes(weights)
     resume(tmp_path / "run")
     aside = tmp_path / "run" / "checkpoints" / "damaged-step-9"
-    said = log_of(tmp_path / "run")
-    assert "damaged checkpoint" in said
-    assert "step-9/optimizer.safetensors: SHA-256 differs" in said
-    assert "resumed from" in said
-    assert "step-8" in said
+    logged = log_of(tmp_path / "run")
+    assert "damaged checkpoint" in logged
+    assert "step-9/optimizer.safetensors: SHA-256 differs" in logged
+    assert "resumed from" in logged
+    assert "step-8" in logged
     shutil.rmtree(aside)
-    assert differences(whole, tmp_path / "run") == []
+    assert differences(uninterrupted, tmp_path / "run") == []
 
 
-def test_a_run_without_any_checkpoint_begins_again(config, tmp_path, whole, monkeypatch):
+def test_run_without_checkpoint_begins_again(config, tmp_path, uninterrupted, monkeypatch):
     interrupted_after(3, monkeypatch)
     train(config())
     monkeypatch.undo()
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     resume(tmp_path / "run")
-    assert differences(whole, tmp_path / "run") == []
+    assert differences(uninterrupted, tmp_path / "run") == []
 
 
-def test_a_clock_ends_a_run_and_does_not_shape_it(config, tmp_path, monkeypatch):
-    """A validation that only the end of the time asked for counts for nothing later, not even for early stopping."""
+def test_time_limit_does_not_change_the_run(config, tmp_path, monkeypatch):
+    """The validation at a time limit has no effect after resuming, not even on early stopping."""
     patient = {"max_steps": 100, "patience": 3, "learning_rate": 1e-12, "criterion": "bleu"}
-    train(config(training=patient, output=str(tmp_path / "whole")))
-    original = run_module.Run.reason_to_stop
+    train(config(training=patient, output=str(tmp_path / "uninterrupted")))
+    original = run_module.reason_to_stop
 
-    def clock(self, interruption):
-        return "the time is over" if self.loop.progress.step in (3, 7, 12) else original(self, interruption)
+    def stop_at(step):
+        def clock(run, interruption):
+            return "out of time" if run.loop.progress.step == step else original(run, interruption)
 
-    monkeypatch.setattr(run_module.Run, "reason_to_stop", clock)
+        monkeypatch.setattr(run_module, "reason_to_stop", clock)
+
+    stop_at(3)
     train(config(training=patient))
     for steps in (7, 12):
-        monkeypatch.setattr(
-            run_module.Run,
-            "reason_to_stop",
-            lambda self, interruption, end=steps: (
-                "the time is over" if self.loop.progress.step == end else original(self, interruption)
-            ),
-        )
+        stop_at(steps)
         assert resume(tmp_path / "run").step == steps
     monkeypatch.undo()
     assert resume(tmp_path / "run").step == 20  # four validations: the first is the best
-    assert (tmp_path / "run" / "metrics.csv").read_bytes() == (tmp_path / "whole" / "metrics.csv").read_bytes()
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == (tmp_path / "uninterrupted" / "metrics.csv").read_bytes()
     assert list_checkpoints(tmp_path / "run" / "checkpoints")[-1].name == "step-20"
 
 
-def test_changed_data_is_refused(config, data, tmp_path):
+def test_changed_data_is_rejected(config, data, tmp_path):
     for name in ("train.src", "train.tgt"):
         shutil.copy(data / name, tmp_path / name)
     files = {"source": str(tmp_path / "train.src"), "target": str(tmp_path / "train.tgt")}
@@ -229,26 +228,26 @@ def test_changed_data_is_refused(config, data, tmp_path):
     resume(tmp_path / "run")
 
 
-def test_other_threads_and_other_settings_are_said_aloud(config, tmp_path):
+def test_changed_threads_and_settings_are_reported(config, tmp_path):
     train(config())
     threads = torch.get_num_threads()
     try:
         resume(tmp_path / "run", {"training": {"max_steps": 14, "clip_norm": 0.5, "threads": threads + 1}})
     finally:
         torch.set_num_threads(threads)
-    said = log_of(tmp_path / "run")
-    assert f"changed: threads {threads} -> {threads + 1}: " in said
-    assert "changed: training.clip-norm 1.0 -> 0.5: " in said
-    assert "changed: training.max-steps" not in said
+    logged = log_of(tmp_path / "run")
+    assert f"changed: threads {threads} -> {threads + 1}: " in logged
+    assert "changed: training.clip-norm 1.0 -> 0.5: " in logged
+    assert "changed: training.max-steps" not in logged
 
 
-def test_a_second_process_is_refused(config, tmp_path):
+def test_second_process_is_rejected(config, tmp_path):
     train(config())
     with run_lock(tmp_path / "run"), pytest.raises(SaccadeError, match="is being trained by process"):
         resume(tmp_path / "run")
 
 
-def test_a_full_disk_ends_the_run_with_a_word_and_it_can_be_resumed(config, tmp_path, whole, monkeypatch):
+def test_run_can_be_resumed_after_a_full_disk(config, tmp_path, uninterrupted, monkeypatch):
     original = state_module.save_tensors
 
     def full(path, tensors):
@@ -262,7 +261,7 @@ def test_a_full_disk_ends_the_run_with_a_word_and_it_can_be_resumed(config, tmp_
     monkeypatch.undo()
     assert [path.name for path in list_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-4"]
     resume(tmp_path / "run")
-    assert differences(whole, tmp_path / "run") == []
+    assert differences(uninterrupted, tmp_path / "run") == []
 
 
 def test_early_stopping(config):
@@ -275,7 +274,7 @@ def test_limits_in_epochs_and_minutes(config, tmp_path):
     state = json.loads(
         (list_checkpoints(by_epochs.directory.checkpoints)[-1] / "state.json").read_text(encoding="utf-8")
     )
-    assert state["progress"]["place"] == {"epoch": 2, "pool": 0, "batch": 0}
+    assert state["progress"]["position"] == {"epoch": 2, "pool": 0, "batch": 0}
     limits = {"max_steps": 100_000, "max_minutes": 0.01, "validate_every": 100_000}
     by_minutes = train(config(training=limits, output=str(tmp_path / "short")))
     assert by_minutes.seconds >= 0.6
@@ -283,7 +282,7 @@ def test_limits_in_epochs_and_minutes(config, tmp_path):
 
 
 @pytest.mark.parametrize("better", [True, False])
-def test_the_average_is_kept_if_it_is_better(config, tmp_path, monkeypatch, better):
+def test_average_becomes_the_best_model_if_it_is_better(config, tmp_path, monkeypatch, better):
     original = Validation.value
     final = [False]
 
@@ -304,7 +303,7 @@ def test_the_average_is_kept_if_it_is_better(config, tmp_path, monkeypatch, bett
     assert not all(torch.equal(last[name], average[name]) for name in last)
 
 
-def test_a_resumed_run_without_validation_data_has_its_last_model_as_the_best(config, tmp_path):
+def test_last_model_of_a_resumed_run_without_validation_is_the_best(config, tmp_path):
     train(config(data={"hold_out": 0}))
     assert resume(tmp_path / "run", {"training": {"max_steps": "16"}}).step == 16
     best, last = (weights_of(load_model_folder(tmp_path / "run" / name).model) for name in ("model-best", "model-last"))
@@ -315,30 +314,30 @@ def test_a_resumed_run_without_validation_data_has_its_last_model_as_the_best(co
 @pytest.mark.parametrize(
     "changes", [{"data": {"batch_tokens": 99}}, {"model": {"dropout": 0.5}}, {"training": {"seed": 5}}], ids=str
 )
-def test_a_resumed_run_keeps_what_shapes_it(config, tmp_path, changes):
+def test_fixed_settings_cannot_change_on_resume(config, tmp_path, changes):
     train(config())
     with pytest.raises(SaccadeError, match="cannot change"):
         resume(tmp_path / "run", changes)
 
 
-def test_outputs_may_be_as_long_as_the_data_asks(config, tmp_path, data):
-    """From words to characters a target is far longer than twice its source."""
+def test_length_limit_covers_the_training_targets(config, tmp_path, data):
+    """From words to characters, a target is much longer than twice its source."""
     train(config(data={"tokenizer": "word", "target_tokenizer": "char", "min_frequency": 1}))
     decoding = load(tmp_path / "run").decoding
     lines = (data / "train.tgt").read_text(encoding="utf-8").splitlines()
     limits = [decoding.max_length_factor * (len(line.split()) + 1) + decoding.max_length_offset for line in lines]
     assert all(len(line) + 1 <= limit for line, limit in zip(lines, limits, strict=True))
-    assert decoding.max_length_factor > 1  # the least that there is
+    assert decoding.max_length_factor > 1  # the minimum
 
 
-def test_without_validation_data_the_last_model_is_the_best(config, tmp_path):
+def test_last_model_without_validation_is_the_best(config, tmp_path):
     train(config(data={"hold_out": 0}))
     best, last = (weights_of(load_model_folder(tmp_path / "run" / name).model) for name in ("model-best", "model-last"))
     assert all(torch.equal(best[name], last[name]) for name in best)
 
 
-def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(config, tmp_path, monkeypatch):
-    original = run_module.Likelihood.loss
+def test_nan_loss_keeps_the_last_good_checkpoint(config, tmp_path, monkeypatch):
+    original = Likelihood.loss
 
     def poisoned(self, model, batch):
         found = original(self, model, batch)
@@ -347,13 +346,13 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(config, tmp_pa
         poisoned.calls += learning
         return type(found)(found.total * float("nan"), found.count, found.metrics) if wrong else found
 
-    def run_updates(self, original=run_module.Run.run_updates):
+    def run_updates(run, original=run_module.run_updates):
         poisoned.learning = True
-        return original(self)
+        return original(run)
 
     poisoned.calls, poisoned.learning = 0, False
-    monkeypatch.setattr(run_module.Run, "run_updates", run_updates)
-    monkeypatch.setattr(run_module.Likelihood, "loss", poisoned)
+    monkeypatch.setattr(run_module, "run_updates", run_updates)
+    monkeypatch.setattr(Likelihood, "loss", poisoned)
     with pytest.raises(SaccadeError, match=r"(?s)the loss is nan, in the batch of examples \d+.*checkpoints/step-4"):
         train(config())
     assert [p.name for p in list_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-4"]
@@ -380,27 +379,26 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(config, tmp_pa
         ({"training": {"device": ABSENT}}, f"no device '{ABSENT}'"),
     ],
 )
-def test_what_would_fail_later_is_refused_at_once(config, changes, message):
+def test_invalid_configs_are_rejected_at_once(config, changes, message):
     with pytest.raises(SaccadeError, match=message):
         train(config(**changes))
 
 
-def test_a_run_that_never_began_leaves_nothing_in_the_way(config, tmp_path):
+def test_run_that_fails_before_training_leaves_no_directory(config, tmp_path):
     with pytest.raises(SaccadeError):
         train(config(data={"source": str(tmp_path / "missing")}))
     assert not (tmp_path / "run").exists()
 
 
-def test_resuming_what_is_no_run_is_refused(tmp_path):
+def test_resuming_a_folder_without_run_is_rejected(tmp_path):
     with pytest.raises(SaccadeError, match="not a run directory"):
         resume(tmp_path)
 
 
-def test_flops_are_those_of_the_formula(config):
+def test_flops_equal_the_formula(config):
     """6 operations a weight and token (2 forward, 4 backward), plus the attention's own products."""
-    from laws.subjects import SIZES, make_batch
+    from contracts.registered_models import SIZES, make_batch
     from saccade.models.registry import choose
-    from saccade.training.objectives.likelihood import Likelihood
 
     width, inner, rows, length = 32, 64, 3, 5
     sizes = {"encoder_layers": 2, "decoder_layers": 3, "width": width, "feed_forward": inner, "heads": 2}
@@ -414,7 +412,7 @@ def test_flops_are_those_of_the_formula(config):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_left_as_it_is(config, tmp_path):
+def test_run_with_only_damaged_checkpoints_is_unchanged(config, tmp_path):
     train(config())
     run = tmp_path / "run"
     for path in list_checkpoints(run / "checkpoints"):
@@ -426,7 +424,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_left_as_it_is(config, tmp_pa
     assert len(list_checkpoints(run / "checkpoints")) == 3
 
 
-def test_the_data_of_a_run_may_be_moved_before_it_goes_on(config, data, tmp_path):
+def test_data_may_be_moved_before_resuming(config, data, tmp_path):
     for name in ("train.src", "train.tgt"):
         shutil.copy(data / name, tmp_path / name)
     train(config(data={"source": str(tmp_path / "train.src"), "target": str(tmp_path / "train.tgt")}))
@@ -436,7 +434,7 @@ def test_the_data_of_a_run_may_be_moved_before_it_goes_on(config, data, tmp_path
     assert resume(tmp_path / "run", {"data": elsewhere, "training": {"max_steps": 13}}).step == 13
 
 
-def test_an_empty_folder_of_the_users_own_becomes_the_run(config, tmp_path):
+def test_existing_empty_folder_becomes_the_run_directory(config, tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     with pytest.raises(SaccadeError):
@@ -446,7 +444,7 @@ def test_an_empty_folder_of_the_users_own_becomes_the_run(config, tmp_path):
     assert (tmp_path / "disk" / "config.yaml").is_file()
 
 
-def test_a_resumed_run_still_knows_how_good_its_best_model_is(config, tmp_path):
+def test_resumed_run_knows_the_validation_of_its_best_model(config, tmp_path):
     first = train(config())
     again = resume(tmp_path / "run")
     assert again.validation is not None

@@ -1,4 +1,4 @@
-"""What updates cost, and which settings of their number make sense."""
+"""Cost of updates, and settings that limit their number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saccade.training.loop import Progress
 from saccade.training.stopping import equivalent_updates, fraction_done, updates_within
 
 
-def test_updates_that_see_examples_once_cost_half():
+def test_updates_before_consistency_cost_half():
     training = TrainingConfig(consistency=3.0, consistency_after=100)
     assert [equivalent_updates(training, updates) for updates in (0, 50, 100, 300)] == [0, 25, 50, 250]
     assert [updates_within(training, work) for work in (0, 25, 50, 250)] == [0, 50, 100, 300]
@@ -29,6 +29,6 @@ def test_updates_that_see_examples_once_cost_half():
         ({"consistency": -1.0}, "greater than or equal to 0"),
     ],
 )
-def test_settings_that_would_do_nothing_are_refused(settings, words):
+def test_settings_without_effect_are_rejected(settings, words):
     with pytest.raises(ValidationError, match=words):
         TrainingConfig(**settings)

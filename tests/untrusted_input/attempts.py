@@ -25,7 +25,8 @@ from saccade.errors import SaccadeError
 from saccade.inference.loading import translator_from
 from saccade.model_folder import WEIGHTS, load_model_folder, weights_of
 from saccade.training.checkpoints.checkpoint import OPTIMIZER, STATE
-from saccade.training.config import RunConfig, read_recipe
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import resolve_recipe
 from untrusted_input.command import check_answer, command
 from untrusted_input.guard import guarded
 from untrusted_input.mutator import damage, mutate_bytes, mutate_json, mutate_lines
@@ -266,7 +267,7 @@ def mutated_recipe() -> Subject:
             )
         else:
             path.write_bytes(mutate_bytes(original.read_bytes(), chooser))
-        loaded = tried(place, lambda: read_recipe(path))
+        loaded = tried(place, lambda: resolve_recipe(path))
         if loaded is None:
             return Outcome.REFUSED
         for group, values in read_yaml(path).items():
@@ -274,7 +275,7 @@ def mutated_recipe() -> Subject:
                 check_group(group, values, loaded)
         write_yaml(loaded, place / "again.yaml")
         assert RunConfig.model_validate(read_yaml(place / "again.yaml")) == loaded
-        return Outcome.EQUAL if loaded == read_recipe(original) else Outcome.OTHER
+        return Outcome.EQUAL if loaded == resolve_recipe(original) else Outcome.OTHER
 
     return Subject("recipe", attempt)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from laws.subjects import build_model, choice_of
+from contracts.registered_models import build_model, choice_of
 from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.folder import MANIFEST, describe_file, write_json

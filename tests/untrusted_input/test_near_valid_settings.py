@@ -16,7 +16,8 @@ from saccade.errors import SaccadeError
 from saccade.inference.loading import load
 from saccade.inference.translator import Translator
 from saccade.models.registry import FAMILIES, choose, load_family, presets
-from saccade.training.config import RunConfig, run_config
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import resolve_config
 from untrusted_input.guard import guarded
 from untrusted_input.mutator import NASTY
 
@@ -88,9 +89,9 @@ def test_settings_of_a_run(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any], model: dict[str, Any]
 ) -> None:
     with guarded(tmp_path_factory.getbasetemp()):
-        found = tried(lambda: run_config({**values, "model": model}, where="recipe.yaml"))
+        found = tried(lambda: resolve_config({**values, "model": model}, where="recipe.yaml"))
     if found is not None:
-        assert run_config(found.model_dump(), where="again") == found
+        assert resolve_config(found.model_dump(), where="again") == found
 
 
 SEARCHES = st.fixed_dictionaries(

@@ -8,7 +8,8 @@ import pytest
 
 from saccade.config import read_yaml, write_yaml
 from saccade.errors import SaccadeError
-from saccade.training.config import RunConfig, read_recipe
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import resolve_recipe
 from untrusted_input.case import Case, check_refusal
 from untrusted_input.command import check_answer, command
 from untrusted_input.crafted_recipes import FILE, RECIPES, SOUND
@@ -20,7 +21,7 @@ def test_a_crafted_recipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     case.make(tmp_path)
     with guarded(tmp_path), pytest.raises(SaccadeError) as caught:
-        read_recipe(tmp_path / FILE)
+        resolve_recipe(tmp_path / FILE)
     check_refusal(str(caught.value), case)
     with guarded(tmp_path):
         answer = command("train", FILE)
@@ -37,7 +38,7 @@ ODD = ["true", "null", "7", "7.5", "a\tb", "a: b", "\x85", "a\u2028b", "\udcff",
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_is_read_as_what_it_looks_like(tmp_path: Path, word: str) -> None:
     (tmp_path / FILE).write_text(f"{SOUND}output: {word}\n", encoding="utf-8")
-    config = read_recipe(tmp_path / FILE)
+    config = resolve_recipe(tmp_path / FILE)
     assert config.output == word
     write_yaml(config, tmp_path / "again.yaml")
     assert RunConfig.model_validate(read_yaml(tmp_path / "again.yaml")) == config

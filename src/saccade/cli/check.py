@@ -34,7 +34,7 @@ def check(
     saccade check --source a.en --target a.de --valid-source v.en --valid-target v.de
     saccade check recipes/multi30k.yaml --test-source data/test.en --test-target data/test.de
 
-    Takes the options of `saccade train` and trains nothing. Lists every problem in the files with its line
+    Accepts the options of `saccade train` and trains nothing. Lists every problem in the files with its line
     numbers. If there is none, checks the vocabulary and runs the longest batch once. Exits with 1 if
     there are errors.
     """
@@ -42,7 +42,7 @@ def check(
 
     if test_target is not None and test_source is None:
         raise UsageError("--test-target is given without --test-source", do="name the file of source sentences")
-    config = new_run_config(recipe, parse_run_settings(context), options, command="check")
+    config = new_run_config(recipe, parse_run_settings(context), options, command="check", absolute_paths=False)
     report = inspect(
         config,
         ProgressLine(),

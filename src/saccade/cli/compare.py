@@ -145,10 +145,11 @@ def read_settings(context: typer.Context, recipe: Path | None, options: Mapping[
 def data_and_decoding(recipe: Path) -> dict[str, Any]:
     """The data and decoding settings of a recipe; its model and training settings fit one model only."""
     from saccade.config import read_yaml
-    from saccade.training.config import read_recipe
+    from saccade.training.config_resolution import resolve_recipe
 
     written = read_yaml(recipe)
-    config = read_recipe(recipe, {} if "model" in written else {"model": {"preset": DEFAULT_PRESET}})
+    defaults = {} if "model" in written else {"model": {"preset": DEFAULT_PRESET}}
+    config = resolve_recipe(recipe, defaults=defaults, absolute_paths=False)
     selected: dict[str, Any] = {}
     for group in ("data", "decoding"):
         values = getattr(config, group).model_dump(mode="json")
@@ -169,8 +170,7 @@ def read_request(
     """The comparison request; raises an error at once if a run of it could not finish."""
     from saccade.config import merge
     from saccade.studies.comparison.budget import read_budget
-    from saccade.studies.comparison.entries import find_entries
-    from saccade.studies.comparison.request import Request
+    from saccade.studies.comparison.request import Request, find_entries
 
     names = [name.strip() for name in (models or "").split(",") if name.strip()]
     entries = tuple(find_entries(names))
@@ -229,12 +229,12 @@ def portable(word: str | Path) -> str:
 def print_tables(outcome: Outcome, output: Path) -> None:
     """Print the tables, the notes and the path of the full report."""
     from saccade.errors import printable
-    from saccade.studies.comparison.tables import fitting, tables_of
+    from saccade.studies.comparison.tables import make_tables, split_table
 
-    assert outcome.standings is not None
-    for table in tables_of(outcome.standings):
-        parts = [format_table(part.cells, right=part.right) for part in fitting(table, TERMINAL_WIDTH)]
+    assert outcome.scores is not None
+    for table in make_tables(outcome.scores):
+        parts = [format_table(part.cells, right=part.right) for part in split_table(table, TERMINAL_WIDTH)]
         print("\n\n".join([f"{table.caption}\n{parts[0]}", *parts[1:]]), end="\n\n")
-    for note in outcome.standings.notes:
+    for note in outcome.scores.notes:
         print(f"note: {printable(note)}")
     print(f"report with plots: {output / 'compare.html'}")

@@ -17,10 +17,10 @@ from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
     from saccade.studies.complexity.findings import Findings
+    from saccade.studies.complexity.layers import Sizes
     from saccade.studies.complexity.measurement import Measurement
-    from saccade.studies.complexity.paths import SignalPath
+    from saccade.studies.complexity.path_lengths import SignalPath
     from saccade.studies.complexity.series import Plan
-    from saccade.studies.complexity.subjects import Sizes
 
 LENGTHS = "64,128,256,512,1024,2048,4096,8192,16384"
 WIDTHS = "64,128,256"
@@ -94,12 +94,12 @@ def complexity(
         if width % heads:
             raise UsageError(f"a width of {width} cannot be split into {heads} heads", do="change --widths or --heads")
 
+    from saccade.studies.complexity.layers import LAYERS, Sizes, select_layers
     from saccade.studies.complexity.series import Plan
-    from saccade.studies.complexity.subjects import SUBJECTS, Sizes, chosen
 
-    names = list(SUBJECTS) if layers is None else [name.strip() for name in layers.split(",")]
+    names = list(LAYERS) if layers is None else [name.strip() for name in layers.split(",")]
     plan = Plan(
-        tuple(chosen(names)),
+        tuple(select_layers(names)),
         tuple(length_list),
         tuple(width_list),
         Sizes(kernel, radius, heads),
@@ -121,7 +121,7 @@ def complexity(
 
 def write_files(findings: Findings, json_path: Path | None, csv: Path | None, png: Path | None) -> None:
     """Write the requested files, each atomically."""
-    from saccade.studies.complexity.picture import plot_png
+    from saccade.studies.complexity.plot import plot_png
     from saccade.studies.complexity.report import write_csv
 
     if json_path is not None:
@@ -170,16 +170,16 @@ def find_longest_paths(
     name: str, path_lengths: tuple[int, ...], sizes: Sizes, found: dict[int, SignalPath]
 ) -> str | None:
     """Add the longest path of a layer for each length to `found`; returns the error message if one failed."""
-    from saccade.studies.complexity.paths import longest_path
-    from saccade.studies.complexity.subjects import SUBJECTS
-    from saccade.studies.complexity.worker import fault_of
+    from saccade.studies.complexity.layers import LAYERS
+    from saccade.studies.complexity.measurement import describe_error
+    from saccade.studies.complexity.path_lengths import longest_path
 
     try:
         for count in path_lengths:
-            found[count] = longest_path(SUBJECTS[name], count, sizes)
+            found[count] = longest_path(LAYERS[name], count, sizes)
     except (RuntimeError, MemoryError, SaccadeError) as error:
-        print(f"{name}: left out, {fault_of(error)}", file=sys.stderr)
-        return fault_of(error)
+        print(f"{name}: left out, {describe_error(error)}", file=sys.stderr)
+        return describe_error(error)
     return None
 
 

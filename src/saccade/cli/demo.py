@@ -62,9 +62,9 @@ def demo(
 
 def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
     """The config of the demo run."""
-    from saccade.training.config import run_config
+    from saccade.training.config_resolution import resolve_config
 
-    return run_config(
+    return resolve_config(
         {
             "model": {"preset": "transformer-tiny", "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.1},
             "data": {

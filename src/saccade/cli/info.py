@@ -80,7 +80,7 @@ def training_facts(directory: Path) -> dict[str, Any] | None:
         return None
     progress = load_state(kept[-1]).progress
     names = ("step", "source_tokens", "target_tokens", "flops", "seconds")
-    return {"epoch": progress.place.epoch, **{name: getattr(progress, name) for name in names}}
+    return {"epoch": progress.position.epoch, **{name: getattr(progress, name) for name in names}}
 
 
 def evaluations(directory: Path) -> dict[str, dict[str, float | None]]:

@@ -49,14 +49,15 @@ def train(
 
 
 def resume_run(path: Path, settings: dict[str, Any]) -> RunResult:
-    """Go on with a run; its own settings may be changed."""
-    from saccade.training.run import read_resumed_config, resume_with
+    """Resume a run with changed settings."""
+    from saccade.training.config_resolution import resolve_resumed
+    from saccade.training.run import continue_run
 
-    return resume_with(apply_settings(partial(read_resumed_config, path), settings))
+    return continue_run(apply_settings(partial(resolve_resumed, path), settings))
 
 
 def start_run(recipe: Path | None, settings: dict[str, Any], options: RunOptions) -> RunResult:
-    """Train in a new run directory."""
+    """Start a run in a new run directory."""
     from saccade.training.run import train as train_run
 
     config = new_run_config(recipe, settings, options, command="train")

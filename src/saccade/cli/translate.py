@@ -23,7 +23,8 @@ from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
     from saccade.decoding.config import DecodingConfig
-    from saccade.inference.translator import Candidate, Translation, Translator
+    from saccade.inference.translation import Candidate, Translation
+    from saccade.inference.translator import Translator
 
 SEPARATOR = " ||| "
 
@@ -127,11 +128,11 @@ def translate_lines(
     if interactive and prefix is None:
         print("one sentence per line; Ctrl-D ends", file=sys.stderr)
         for index, line in enumerate(lines):
-            yield from translator.translate_window([line], settings, first=index, scores=scores)
+            yield from translator.translate_window([line], settings, first_index=index, scores=scores)
         return
     prefixes = read_lines(prefix) if prefix is not None else None
-    at_hand = standard_input_is_ready if input_file is None else lambda: True
-    yield from translator.stream(lines, settings, prefixes, scores=scores, at_hand=at_hand)
+    input_ready = standard_input_is_ready if input_file is None else lambda: True
+    yield from translator.stream(lines, settings, prefixes, scores=scores, input_ready=input_ready)
     if prefixes is not None and next(prefixes, None) is not None:
         raise SaccadeError("holds more lines than the input", where=str(prefix), do="give one prefix per input line")
 

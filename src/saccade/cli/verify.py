@@ -89,9 +89,8 @@ def given_pairs(source: Path | None, target: Path | None, count: int) -> list[Pa
 
 def own_pairs(run: Path, folder: Path, count: int) -> list[Pair]:
     """The first validation pairs of the run that the model belongs to, or else the first training pairs."""
-    from saccade.config import read_yaml
     from saccade.data.reading.pair_stream import training_pairs, validation_pairs
-    from saccade.training.config import run_config
+    from saccade.training.config_resolution import load_saved_config
     from saccade.training.runs.directory import RunDirectory
 
     directory = RunDirectory(run if folder != run else folder.resolve().parent)
@@ -101,7 +100,7 @@ def own_pairs(run: Path, folder: Path, count: int) -> list[Pair]:
             where=str(run),
             do="give sentence pairs: --source FILE --target FILE",
         )
-    data = run_config(read_yaml(directory.config), where=str(directory.config), saved=True).data
+    data = load_saved_config(directory.config).data
     try:
         return first_pairs(validation_pairs(data) if data.valid_source else training_pairs(data, 0), count)
     except SaccadeError as error:  # the run may have been copied without its data

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable
 from ctypes import POINTER, c_float, c_int64, c_void_p
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -79,9 +77,6 @@ class EncoderStack(ctypes.Structure):
     """All layers of an encoder."""
 
     _fields_ = (("shape", StackShape), ("first_norm", LayerNormWeights), ("layers", POINTER(EncoderLayerWeights)))
-    layer = EncoderLayerWeights
-    is_int8: bool  # whether all matrices have an int8 form
-    kept: object  # owns the tensors; ctypes keeps the array of layers itself
 
 
 class DecoderLayerWeights(ctypes.Structure):
@@ -101,9 +96,6 @@ class DecoderStack(ctypes.Structure):
     """All layers of a decoder."""
 
     _fields_ = (("shape", StackShape), ("first_norm", LayerNormWeights), ("layers", POINTER(DecoderLayerWeights)))
-    layer = DecoderLayerWeights
-    is_int8: bool  # whether all matrices have an int8 form
-    kept: object  # owns the tensors
 
 
 class PackedMemory(ctypes.Structure):
@@ -196,39 +188,3 @@ def fields_of(structure: type[ctypes.Structure]) -> dict[str, tuple[int, int]]:
         field = getattr(structure, name)
         fields[name] = field.offset, field.size
     return fields
-
-
-@dataclass(frozen=True)
-class NativeMemory:
-    """The projected memory of B sentences."""
-
-    values: Tensor  # (L, M, 2D) keys and values
-    first: Tensor  # (B,)
-    counts: Tensor  # (B,)
-
-
-@dataclass(frozen=True)
-class NativeSource:
-    """B sentences of N tokens that the search itself encodes."""
-
-    encoder: EncoderStack
-    embedding: Tensor  # (V, D)
-    scale: float
-    positions: Tensor  # (longest, D)
-    starts: Tensor  # (B + 1,)
-    tokens: Tensor  # (N,)
-    places: Tensor  # (N,)
-
-
-@dataclass(frozen=True)
-class NativeDecoder:
-    """Decoder, target embedding, output layer and input of a search."""
-
-    decoder: DecoderStack
-    embedding: Tensor  # (V, D)
-    scale: float
-    positions: Callable[[int], Tensor]  # number of positions to (as many, D)
-    output: Tensor  # (V, D)
-    output_bytes: Int8Weight | None  # the int8 output layer of a quantized model
-    output_screen: Int8Weight | None  # the int8 output layer for the largest logit alone
-    given: NativeMemory | NativeSource

@@ -10,10 +10,8 @@ differs. `SACCADE_KERNELS` names another folder to load libraries from, for exam
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -21,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from saccade.csrc.abi import (
     STRUCTURES,
@@ -112,8 +109,6 @@ FAILURES: dict[int, tuple[type[Exception], str]] = {
 }
 """The exception for each status of `status.h` but 0, success."""
 
-allowed = True
-
 
 class StructureField(ctypes.Structure):
     """One field of a structure of the library; the field "" is the structure as a whole (`abi.c`)."""
@@ -179,7 +174,7 @@ def check_source_hash(found: ctypes.CDLL, path: str) -> None:
 
 
 def check_structures(found: ctypes.CDLL, path: str) -> None:
-    """Raise SaccadeError unless all structures have the same fields, offsets and sizes in the library as in `abi.py`."""
+    """Raise SaccadeError unless all structures have equal fields, offsets and sizes in the library and in `abi.py`."""
     compiled = structure_fields(found)
     for structure in STRUCTURES:
         name = c_name(structure)
@@ -205,35 +200,13 @@ def structure_fields(found: ctypes.CDLL) -> dict[str, dict[str, tuple[int, int]]
     return structures
 
 
-@contextlib.contextmanager
-def without_kernels() -> Iterator[None]:
-    """Use the PyTorch references only."""
-    global allowed
-    before, allowed = allowed, False
-    try:
-        yield
-    finally:
-        allowed = before
-
-
-def usable(x: Tensor) -> bool:
-    """Whether there are kernels for a tensor like this one: float32, on the CPU, no autocast."""
-    ours = x.device.type == "cpu" and x.dtype == torch.float32 and allowed and library() is not None
-    return ours and not torch.is_autocast_enabled("cpu")
-
-
-def for_inference(x: Tensor) -> bool:
-    """Whether kernels without a backward pass can run: as `usable`, with gradients disabled."""
-    return not torch.is_grad_enabled() and usable(x)
-
-
 def kernel(name: str, *arguments: object) -> None:
     """Run a kernel on as many threads as PyTorch uses; tensors are given by address and must stay alive.
 
     A failure is an exception: MemoryError, IndexError or RuntimeError.
     """
     found = library()
-    assert found is not None, "ask `usable` first"
+    assert found is not None, "the caller asks ops/dispatch.py first"
     status = getattr(found, "saccade_" + name)(torch.get_num_threads(), *arguments)
     if status:
         error, what = FAILURES[status]

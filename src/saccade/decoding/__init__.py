@@ -1,1 +1,1 @@
-"""Search: greedy, beam, sampling and their constraints. Knows the interface, never a model."""
+"""Decoding: greedy search, beam search, sampling and their constraints, for any model of the interface."""

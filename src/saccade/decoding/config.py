@@ -11,11 +11,11 @@ from saccade.config import Config
 LengthPenalty = Literal["gnmt", "plain", "none"]
 ReplaceUnknown = Literal["none", "source", "lexicon"]
 
-TOKENS_AT_ONCE = 8192  # of the input, with several hypotheses for each sentence
+TOKENS_AT_ONCE = 8192  # source tokens, with several hypotheses per sentence
 
 
 class DecodingConfig(Config):
-    """How a model's probabilities become an output."""
+    """Settings of search, sampling and output constraints."""
 
     beam: int = Field(default=5, ge=1, le=10_000)
     """Beam size: hypotheses kept per sentence; 1 is greedy search. Not used for sampling."""
@@ -27,7 +27,7 @@ class DecodingConfig(Config):
     length_alpha: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Exponent of the length penalty; a larger value favours longer outputs."""
     coverage_beta: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Weight of the coverage penalty, which favours outputs that attend to the whole input. Beam search only."""
+    """Weight of the coverage penalty, which favours outputs that attend to the full input. Beam search only."""
 
     sample: bool = False
     """Sample outputs from the model's distribution instead of searching for the best."""
@@ -58,13 +58,13 @@ class DecodingConfig(Config):
 
     @property
     def tokens_at_once(self) -> int:
-        """How many input tokens, padding counted, to search at once."""
+        """Source tokens, including padding, to search at once."""
         single = (self.nbest if self.sample else self.beam) == 1
         return self.batch_tokens or (3 if single else 1) * TOKENS_AT_ONCE
 
     @model_validator(mode="after")
     def check_combinations(self) -> Self:
-        """Refuse settings that contradict each other or would silently do nothing."""
+        """Raise an error for settings that contradict each other or would have no effect."""
         if not self.sample and self.nbest > self.beam:
             raise ValueError(
                 f"a beam of {self.beam} cannot give the {self.nbest} best: raise beam to {self.nbest}, or lower nbest"
@@ -85,5 +85,5 @@ class DecodingConfig(Config):
 
     @property
     def for_search(self) -> DecodingConfig:
-        """The settings as the search reads them: only an unknown symbol that is written can be replaced."""
+        """The settings of the search itself: to replace unknown symbols, it must be allowed to output them."""
         return self if self.replace_unknown == "none" else self.model_copy(update={"allow_unknown": True})

@@ -1,7 +1,7 @@
-"""What an output may contain: symbols that are never written, lengths, and forced prefixes.
+"""Constraints on outputs: suppressed tokens, lengths, forced prefixes and shortlists.
 
-The functions put -inf in place of the log-probabilities that are not allowed. What is allowed keeps the model's own
-value, so a constrained hypothesis has exactly the log-probability that the model gives it.
+The log-probabilities of tokens that are not allowed become -inf. Allowed tokens keep the value of the model, so a
+constrained hypothesis has exactly the log-probability that the model gives it.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from saccade.interface import Shared, select
 from saccade.ops.top_k import AllowedTokens, disallowed_mask
 from saccade.symbols import Symbols
 
-UNTRAINED_FACTOR = 2.0  # symbols allowed for each position of the input where no training data says better
-FREE = -1  # stands in a row of prefixes where nothing is forced
+DEFAULT_LENGTH_FACTOR = 2.0  # output tokens per source position, unless measured on the training data
+FREE = -1  # in prefixes: a position without a forced token
 
 
-class Lists(NamedTuple):
-    """Columns, those of one list together and rising; every list begins with those of the symbols."""
+class TokenLists(NamedTuple):
+    """Concatenated lists of token ids; each list is ascending and begins with the special symbols."""
 
-    starts: Tensor  # (lists + 1,) where each begins, and where the last one ends
-    columns: Tensor  # (all of them,)
+    starts: Tensor  # (lists + 1,) offset of each list in `tokens`, and the end of the last one
+    tokens: Tensor  # (sum of the lengths,)
 
 
 class Allowed(NamedTuple):
-    """The columns of the vocabulary that each row may write."""
+    """The tokens that each row may output."""
 
-    row: Tensor  # (B,) which list is its own
-    lists: Shared[Lists]
+    row: Tensor  # (B,) number of the list of each row
+    lists: Shared[TokenLists]
 
-    def forbidden(self, vocabulary: int) -> Tensor:
-        """(B, V), True where a row may not write."""
+    def disallowed(self, vocabulary: int) -> Tensor:
+        """A mask (B, V), True for tokens that a row must not output."""
         return disallowed_mask(AllowedTokens(self.row, *self.lists.value), vocabulary)
 
 
 def allowed_tokens(allowed: Allowed | None) -> AllowedTokens | None:
-    """The allowed tokens as `top_k` takes them."""
+    """The allowed tokens as an argument of `top_k`."""
     return None if allowed is None else AllowedTokens(allowed.row, *allowed.lists.value)
 
 
 class Constraints(NamedTuple):
-    """What each row of a batch must keep to; batch-first, so that `select` takes its rows."""
+    """The constraints of each row of a batch; batch-first, so that `select` takes rows."""
 
-    limits: Tensor  # (B,) the most symbols, the end counted
+    limits: Tensor  # (B,) maximum length, with the end symbol
     prefixes: Tensor  # (B, P) forced tokens, then FREE
-    allowed: Allowed | None = None  # what each may write; None: everything
+    allowed: Allowed | None = None  # None: all tokens
 
-    def of(self, rows: NDArray[np.int64]) -> Constraints:
-        """Those of some rows."""
+    def take(self, rows: NDArray[np.int64]) -> Constraints:
+        """The constraints of some rows."""
         return select(self, torch.from_numpy(rows).to(self.limits.device))
 
     @property
     def on_length_only(self) -> bool:
-        """Whether all rows may write alike."""
+        """Whether the length limits are the only constraints that differ between rows."""
         return self.allowed is None and self.prefixes.size(1) == 0
 
 
@@ -74,9 +74,9 @@ def constraints_of(
     longest: int | None = None,
     indices: Sequence[int] | None = None,
 ) -> Constraints:
-    """The constraints of every row of a mask (B, S), or an error that says which prefix cannot be.
+    """The constraints of every row of a source mask (B, S); an invalid prefix is an error.
 
-    `longest` is the most that the model can decode; `indices` are the rows' places in the user's input.
+    `longest` is the maximum length of the model; `indices` are the rows' positions in the user's input, for errors.
     """
     limits = length_limits(mask, config)
     if longest is not None:
@@ -85,86 +85,86 @@ def constraints_of(
         return Constraints(limits, limits.new_empty(len(limits), 0))
     if len(prefixes) != len(limits):
         raise ValueError(f"{len(prefixes)} prefixes for {len(limits)} rows")
-    places = range(len(limits)) if indices is None else indices
-    for place, prefix, limit in zip(places, prefixes, limits.tolist(), strict=True):
-        check_prefix(prefix, place, limit, symbols)
-    return Constraints(limits, padded(prefixes).to(limits.device))
+    indices = range(len(limits)) if indices is None else indices
+    for index, prefix, limit in zip(indices, prefixes, limits.tolist(), strict=True):
+        check_prefix(prefix, index, limit, symbols)
+    return Constraints(limits, pad_prefixes(prefixes).to(limits.device))
 
 
 def length_limits(mask: Tensor, config: DecodingConfig) -> Tensor:
-    """The most symbols that each row may have: (B, S) to (B,).
+    """The maximum output length (B,) of each row of a source mask (B, S).
 
-    At its limit a hypothesis is cut off and marked unfinished: an end forced on it would pass off a part as a whole.
+    At its limit a hypothesis is cut off and marked unfinished: with a forced end it would look complete.
     """
     if config.max_length:
         return torch.full((mask.size(0),), config.max_length, device=mask.device)
     if mask.size(1) == 0:
         raise SaccadeError(
-            "the length of an output has no limit: a model without an input cannot take it from the input's length",
+            "the output length has no limit: without a source it cannot be derived from the source length",
             do="set decoding.max-length",
         )
-    factor = UNTRAINED_FACTOR if config.max_length_factor is None else config.max_length_factor
+    factor = DEFAULT_LENGTH_FACTOR if config.max_length_factor is None else config.max_length_factor
     limits = (mask.sum(dim=1) * factor).long() + config.max_length_offset
     return limits.clamp(min=config.min_length + 1)
 
 
-def check_prefix(prefix: Sequence[int], place: int, limit: int, symbols: Symbols) -> None:
-    """Refuse a prefix that no hypothesis could start with."""
+def check_prefix(prefix: Sequence[int], index: int, limit: int, symbols: Symbols) -> None:
+    """Raise an error for a prefix that is too long or contains special symbols."""
     if len(prefix) > limit:
         raise SaccadeError(
-            f"the forced prefix of input {place + 1} has {len(prefix)} tokens, an output at most {limit}",
+            f"the forced prefix of input {index + 1} has {len(prefix)} tokens, an output at most {limit}",
             do="set a larger decoding.max-length",
         )
     if not {symbols.pad, symbols.begin, symbols.end}.isdisjoint(prefix):
-        raise ValueError(f"the forced prefix of input {place + 1} contains pad, begin or end")
+        raise ValueError(f"the forced prefix of input {index + 1} contains pad, begin or end")
 
 
-def padded(prefixes: Sequence[Sequence[int]]) -> Tensor:
-    """Ragged prefixes as one (B, P) tensor."""
+def pad_prefixes(prefixes: Sequence[Sequence[int]]) -> Tensor:
+    """Ragged prefixes as one tensor (B, P), padded with FREE."""
     longest = max(map(len, prefixes), default=0)
     return torch.tensor([[*prefix, *[FREE] * (longest - len(prefix))] for prefix in prefixes], dtype=torch.long).view(
         len(prefixes), longest
     )
 
 
-def allow(
+def constrain_(
     log_probabilities: Tensor, position: int, prefixes: Tensor, config: DecodingConfig, symbols: Symbols
 ) -> Tensor:
-    """The log-probabilities (N, V) of what may stand at a position, for rows with these prefixes (N, P).
+    """Set log-probabilities (N, V) at a position to -inf for suppressed tokens, and for all but the forced ones.
 
-    Works in place: a copy of all logits costs a tenth of the output layer's time.
+    In place: a copy of all logits takes a tenth of the time of the output layer. Prefixes are (N, P).
     """
     if position >= prefixes.size(1):
-        return forbid_(log_probabilities, never_written(position, config, symbols))
-    # Before the in-place step, since a forced token may be one that is otherwise never written, such as unknown.
-    forced = only(log_probabilities, prefixes[:, position])
-    free = forbid_(log_probabilities, never_written(position, config, symbols))
+        return suppress_(log_probabilities, suppressed_tokens(position, config, symbols))
+    # Before the in-place operation, because a forced token may be a suppressed one, such as unknown.
+    forced = keep_forced(log_probabilities, prefixes[:, position])
+    free = suppress_(log_probabilities, suppressed_tokens(position, config, symbols))
     return torch.where(prefixes[:, position, None] == FREE, free, forced)
 
 
-def keep_to_(logits: Tensor, allowed: Allowed | None) -> Tensor:
-    """Set all but the allowed tokens of (N, V) to -inf, in place."""
-    return logits if allowed is None else logits.masked_fill_(allowed.forbidden(logits.size(1)), -math.inf)
+def mask_disallowed_(logits: Tensor, allowed: Allowed | None) -> Tensor:
+    """Set all but the allowed tokens of logits (N, V) to -inf, in place."""
+    return logits if allowed is None else logits.masked_fill_(allowed.disallowed(logits.size(1)), -math.inf)
 
 
-def never_written(position: int, config: DecodingConfig, symbols: Symbols) -> list[int]:
-    """The symbols that no hypothesis may have at a position."""
-    never = [symbols.pad, symbols.begin]
+def suppressed_tokens(position: int, config: DecodingConfig, symbols: Symbols) -> list[int]:
+    """The special symbols that no hypothesis may contain at a position."""
+    suppressed = [symbols.pad, symbols.begin]
     if not config.allow_unknown:
-        never.append(symbols.unknown)
+        suppressed.append(symbols.unknown)
     if position < config.min_length:
-        never.append(symbols.end)
-    return never
+        suppressed.append(symbols.end)
+    return suppressed
 
 
-def forbid_(log_probabilities: Tensor, tokens: Sequence[int]) -> Tensor:
-    """Set the given tokens to -inf in every row of (N, V), in place."""
+def suppress_(log_probabilities: Tensor, tokens: Sequence[int]) -> Tensor:
+    """Set tokens to -inf in every row of (N, V), in place."""
     for token in tokens:
         log_probabilities[:, token] = -math.inf
     return log_probabilities
 
 
-def only(log_probabilities: Tensor, tokens: Tensor) -> Tensor:
-    """A copy of (N, V) that keeps one token (N,) of each row; a FREE one keeps nothing."""
+def keep_forced(log_probabilities: Tensor, tokens: Tensor) -> Tensor:
+    """A copy of (N, V) with -inf for all but one token (N,) of each row; for FREE, all are -inf."""
     vocabulary = torch.arange(log_probabilities.size(1), device=tokens.device)
     return log_probabilities.masked_fill(vocabulary != tokens[:, None], -math.inf)

@@ -1,8 +1,8 @@
-"""An ensemble: several models with one target vocabulary write one output together.
+"""Ensembles: several models with one target vocabulary decode one output together.
 
-It obeys the interface as one wide model would: its outputs are those of its members side by side, and a layer of its
-attention has the heads of all members. Only `logits` mixes them, into normalised log-probabilities; every search and
-the scorer work on those as they work on any model's.
+An ensemble satisfies the interface like one wide model: its outputs are those of its members, concatenated, and its
+attention layers have the heads of all members. Only `logits` combines them, into normalised log-probabilities, so that
+every search and the scorer work as for any model.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Mean = Literal["arithmetic", "geometric"]
 """The mean of the members' probabilities, or of their log-probabilities, normalised again."""
 
 
-class Memories(NamedTuple):
-    """What the members remember, each of its own source; batch-first, so that `select` takes rows of all."""
+class MemberMemories(NamedTuple):
+    """The memories of all members; batch-first, so that `select` takes rows of all."""
 
     members: tuple[Memory, ...]
-    same_places: bool  # whether all of them attend to the same places of one source
+    same_positions: bool  # whether all members attend to the same positions of one source
 
 
 class Ensemble:
-    """Members that decode together; they may differ in all but the target vocabulary."""
+    """Models that decode together; they may differ in everything but the target vocabulary."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Ensemble:
         mean: Mean = "arithmetic",
         weights: Sequence[float] | None = None,
     ) -> None:
-        """`example` is any source that the members can read: it shows how wide their outputs are."""
+        """`example` is any source: the widths of the members' outputs are measured on it."""
         if mean not in get_args(Mean):
             raise SaccadeError(f"unknown mean '{mean}'", do=did_you_mean(mean, get_args(Mean)))
         self.members = tuple(members)
@@ -51,29 +51,29 @@ class Ensemble:
         self.widths = output_widths(self.members, sources_of(example, len(self.members)))
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """Give each member its own of a tuple of sources, or all of them the one that there is.
+        """Encode a tuple of sources, one per member, or one source for all members.
 
-        States and mask are the first member's: its places limit the length of an output and are what it covers.
+        States and mask are those of the first member: its source positions define length limits and coverage.
         """
         sources = sources_of(source, len(self.members))
         memories = [member.encode(own, record=record) for member, own in zip(self.members, sources, strict=True)]
         first = memories[0]
-        same_places = all(own is sources[0] for own in sources) and all(
+        same_positions = all(own is sources[0] for own in sources) and all(
             memory.mask.shape == first.mask.shape for memory in memories
         )
-        looks = side_by_side([memory.attention for memory in memories], same_places)
+        attention = concat_attention([memory.attention for memory in memories], same_positions)
         without = tuple(replace(memory, attention=()) for memory in memories)
-        return Memory(first.states, first.mask, Memories(without, same_places), looks)
+        return Memory(first.states, first.mask, MemberMemories(without, same_positions), attention)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T); outputs (B, T, sum of the members' D)."""
+        """Decode a prefix (B, T) with all members; outputs (B, T, sum of the members' D)."""
         memories = memories_of(memory)
         decoded = [
             member.decode(prefix, own, record=record)
             for member, own in zip(self.members, memories.members, strict=True)
         ]
-        looks = side_by_side([each.attention for each in decoded], memories.same_places)
-        return Decoded(torch.cat([each.outputs for each in decoded], dim=-1), looks)
+        attention = concat_attention([each.attention for each in decoded], memories.same_positions)
+        return Decoded(torch.cat([each.outputs for each in decoded], dim=-1), attention)
 
     def start(self, memory: Memory) -> tuple[Any, ...]:
         """The members' states before the first token."""
@@ -81,24 +81,24 @@ class Ensemble:
         return tuple(member.start(own) for member, own in zip(self.members, memories, strict=True))
 
     def step(self, token: Tensor, state: tuple[Any, ...], memory: Memory, *, record: bool = False) -> Step:
-        """token (B,); every member reads it."""
+        """Decode one position with all members; token (N,)."""
         memories = memories_of(memory)
         steps = [
-            member.step(token, past, own, record=record)
-            for member, past, own in zip(self.members, state, memories.members, strict=True)
+            member.step(token, member_state, own, record=record)
+            for member, member_state, own in zip(self.members, state, memories.members, strict=True)
         ]
-        looks = side_by_side([each.attention for each in steps], memories.same_places)
-        return Step(torch.cat([each.output for each in steps], dim=-1), tuple(each.state for each in steps), looks)
+        attention = concat_attention([each.attention for each in steps], memories.same_positions)
+        return Step(torch.cat([each.output for each in steps], dim=-1), tuple(each.state for each in steps), attention)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(..., sum of the members' D) to log-probabilities (..., V); the logits of one member are held at a time.
+        """Log-probabilities (..., V) from outputs (..., sum of the members' D), one member at a time.
 
-        Works in place, which a gradient would not survive: an ensemble decodes and is not trained.
+        In place, so without a backward pass: an ensemble decodes and is not trained.
         """
-        parts = torch.split(outputs, self.widths, dim=-1)
+        member_outputs = torch.split(outputs, self.widths, dim=-1)
         total: Tensor | None = None
-        for member, part, share in zip(self.members, parts, self.shares, strict=True):
-            log_probabilities = member.logits(part).log_softmax(dim=-1, dtype=torch.float32)  # (..., V)
+        for member, own, share in zip(self.members, member_outputs, self.shares, strict=True):
+            log_probabilities = member.logits(own).log_softmax(dim=-1, dtype=torch.float32)  # (..., V)
             if self.mean == "arithmetic":
                 weighted = log_probabilities.add_(math.log(share))
                 total = weighted if total is None else torch.logaddexp(total, weighted)
@@ -109,35 +109,35 @@ class Ensemble:
         return total if self.mean == "arithmetic" else total.log_softmax(dim=-1)
 
     def output_product(self, outputs: Tensor) -> None:
-        """A mean of probabilities is no product."""
+        """None: a mean of probabilities is not a matrix product."""
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Those of all members."""
+        """The parameters of all members."""
         for member in self.members:
             yield from member.parameters(recurse)
 
     def train(self, mode: bool = True) -> Ensemble:
-        """Switch all members."""
+        """Set the training mode of all members."""
         for member in self.members:
             member.train(mode)
         return self
 
     def eval(self) -> Ensemble:
-        """Switch all members."""
+        """Set the evaluation mode of all members."""
         return self.train(False)
 
 
 def shares_of(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:
-    """The members' weights, scaled to sum to 1; without any, equal ones."""
+    """The members' weights, scaled to sum to 1; equal by default."""
     if not members:
-        raise SaccadeError("an ensemble has no members", do="name at least one model")
+        raise SaccadeError("the ensemble has no members", do="name at least one model")
     weights = [1.0] * members if weights is None else list(weights)
     if len(weights) != members:
         raise SaccadeError(
             f"{len(weights)} weights for {members} models", do="give one weight for each model, in order"
         )
     if not all(math.isfinite(weight) and weight > 0 for weight in weights):
-        raise SaccadeError("the weights of an ensemble are above 0", do="leave out a model that should not count")
+        raise SaccadeError("the weights of an ensemble must be above 0", do="leave out a model that should not count")
     scaled = [weight / max(weights) for weight in weights]
     if not all(scaled):
         raise SaccadeError("the weights of an ensemble are too far apart", do="leave out a model that should not count")
@@ -153,16 +153,16 @@ def sources_of(source: Source, members: int) -> tuple[Source, ...]:
     return source.values
 
 
-def memories_of(memory: Memory) -> Memories:
-    """The members' memories in that of the ensemble."""
+def memories_of(memory: Memory) -> MemberMemories:
+    """The members' memories in a memory of the ensemble."""
     memories = memory.summary
-    assert isinstance(memories, Memories), "this memory is of another model"
+    assert isinstance(memories, MemberMemories), "this memory belongs to another model"
     return memories
 
 
 @torch.no_grad()
 def output_widths(members: Sequence[Translates], sources: Sequence[Source]) -> list[int]:
-    """How wide each member's outputs are; members whose vocabularies differ in size are refused."""
+    """The width D of each member's outputs; an error if their vocabularies differ in size."""
     widths: list[int] = []
     vocabularies: list[int] = []
     for member, source in zip(members, sources, strict=True):
@@ -171,21 +171,21 @@ def output_widths(members: Sequence[Translates], sources: Sequence[Source]) -> l
         widths.append(outputs.size(-1))
         vocabularies.append(member.logits(outputs).size(-1))
     if len(set(vocabularies)) > 1:
-        raise ValueError(f"members of one ensemble with target vocabularies of {vocabularies} tokens")
+        raise ValueError(f"the members of an ensemble have target vocabularies of different sizes: {vocabularies}")
     return widths
 
 
-def side_by_side(members: Sequence[Sequence[Attention]], same_places: bool) -> tuple[Attention, ...]:
-    """The members' records as those of one model: each layer has the heads of all members, in their order.
+def concat_attention(members: Sequence[Sequence[Attention]], same_positions: bool) -> tuple[Attention, ...]:
+    """Attention records with the heads of all members, in their order.
 
-    The last layers of all members are one layer, and so on backwards, so that the first layers of a deeper member are
-    its own. Where the members attend to different places, only the first one's attention to the source is kept: it
+    Layers are matched from the last one backwards, so that the first layers of a deeper member have its heads only. If
+    the members attend to different source positions, only the first member's attention to the source is kept: it
     belongs to the mask of the ensemble's memory.
     """
     heads: dict[tuple[AttentionKind, int], list[Tensor]] = {}  # by kind and layer, the last layer being -1
     depths: dict[AttentionKind, int] = {}
     for number, records in enumerate(members):
-        kept = [record for record in records if same_places or number == 0 or record.kind == "decoder-self"]
+        kept = [record for record in records if same_positions or number == 0 or record.kind == "decoder-self"]
         own = {record.kind: max(other.layer for other in kept if other.kind == record.kind) + 1 for record in kept}
         for record in kept:
             heads.setdefault((record.kind, record.layer - own[record.kind]), []).append(record.weights)

@@ -12,24 +12,24 @@ from saccade.decoding.config import LengthPenalty
 
 
 def length_penalty(length: Tensor, kind: LengthPenalty, alpha: float) -> Tensor:
-    """The lp(Y) that divides a log-probability; `length` counts every scored symbol, the end too.
+    """The length penalty lp(Y) that divides a log-probability; `length` includes the end symbol.
 
-    It stays finite for any alpha: an infinite one would make NaN of what is impossible.
+    It is finite for any alpha: an infinite one would turn a log-probability of -inf into NaN.
     """
-    length, most = length.to(torch.float32), torch.finfo(torch.float32).max
+    length, largest = length.to(torch.float32), torch.finfo(torch.float32).max
     match kind:
         case "gnmt":
-            return (((5 + length) / 6) ** alpha).clamp(max=most)
+            return (((5 + length) / 6) ** alpha).clamp(max=largest)
         case "plain":
-            return (length**alpha).clamp(max=most)
+            return (length**alpha).clamp(max=largest)
         case "none":
             return torch.ones_like(length)
 
 
 def coverage_penalty(coverage: Tensor, mask: Tensor, beta: float) -> Tensor:
-    """The cp(X; Y) of attention summed over the target positions: (N, S), (N, S) to (N,), at most 0.
+    """The coverage penalty cp(X; Y) (N,), at most 0, from coverage and mask (N, S): attention summed over the target.
 
-    A departure from the paper: a position that was never looked at costs log(1.2e-38), so that a score stays finite.
+    Departure from the paper: a source position without any attention costs log(1.2e-38), so that the score is finite.
     """
-    seen = coverage.clamp(min=torch.finfo(torch.float32).tiny, max=1.0).log()  # (N, S)
-    return beta * seen.masked_fill(~mask, 0.0).sum(dim=1)
+    log_coverage = coverage.clamp(min=torch.finfo(torch.float32).tiny, max=1.0).log()  # (N, S)
+    return beta * log_coverage.masked_fill(~mask, 0.0).sum(dim=1)

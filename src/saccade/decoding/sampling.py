@@ -1,7 +1,7 @@
-"""Sampling: tokens drawn from the model's distribution, sharpened or truncated on request.
+"""Sampling: tokens drawn from the model's distribution, with temperature, top-k and top-p.
 
-The random numbers are a function of (seed, index of the input, number of the sample, position) and of nothing else, so
-an input gives the same samples in any batch and at any place in it.
+The random numbers are a function of (seed, index of the input, number of the sample, position) only, so an input has
+the same samples in any batch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from saccade.symbols import Symbols
 
 
 class Distribution(NamedTuple):
-    """What a token is drawn from."""
+    """The distribution that a token is drawn from."""
 
     weights: Tensor  # (N, C) not negative; they need not sum to 1
-    tokens: Tensor | None  # (N, C) whose weights they are; None: the whole vocabulary in its order
+    tokens: Tensor | None  # (N, C) the token of each weight; None: the full vocabulary in order
 
 
 def sample(
@@ -36,7 +36,7 @@ def sample(
     symbols: Symbols,
     indices: Sequence[int],
 ) -> list[list[Hypothesis]]:
-    """For each row `nbest` independent samples, best first.
+    """`nbest` independent samples of each row, best first.
 
     Log-probabilities and scores are the model's own, at temperature 1 and without truncation.
     """
@@ -52,10 +52,10 @@ def sample(
 
 
 def uniform_numbers(seed: int, indices: Sequence[int], samples: int, positions: int) -> Tensor:
-    """Numbers in [0, 1), one row for each sample of each input: (B·samples, positions).
+    """Random numbers in [0, 1), one row for each sample of each input: (B·samples, positions).
 
     Philox (Salmon et al. 2011) is keyed with seed and index; the sample is the high part of its counter, the position
-    runs in the low part.
+    the low part.
     """
     numbers = np.empty((len(indices), samples, positions), dtype=np.float32)
     for row, index in enumerate(indices):
@@ -66,7 +66,7 @@ def uniform_numbers(seed: int, indices: Sequence[int], samples: int, positions: 
 
 
 def distribution(log_probabilities: Tensor, config: DecodingConfig) -> Distribution:
-    """What to draw from, after temperature, top-k and top-p, in this order."""
+    """The distribution after temperature, top-k and top-p, in this order."""
     if not config.top_k and config.top_p == 1:
         return Distribution((log_probabilities / config.temperature).softmax(dim=1), tokens=None)
     count = min(config.top_k or log_probabilities.size(1), log_probabilities.size(1))
@@ -78,7 +78,7 @@ def distribution(log_probabilities: Tensor, config: DecodingConfig) -> Distribut
 def nucleus(weights: Tensor, mass: float) -> Tensor:
     """Zero all but the smallest set of weights (N, C) that holds `mass`: Holtzman et al. 2020, section 3.1.
 
-    The weights of a row come in falling order and sum to 1.
+    The weights of a row are in descending order and sum to 1.
     """
     if mass == 1:
         return weights
@@ -87,9 +87,9 @@ def nucleus(weights: Tensor, mass: float) -> Tensor:
 
 
 def draw(source: Distribution, uniform: Tensor) -> Tensor:
-    """The tokens (N,) at which the cumulative weight passes the share `uniform` (N,) of the total."""
+    """The tokens (N,) at which the cumulative weight exceeds the fraction `uniform` (N,) of the total."""
     cumulative = source.weights.cumsum(dim=1)  # (N, C)
-    place = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)  # (N, 1)
-    # A row where nothing is possible has no cumulative weight to pass; whatever stands last there is as impossible.
-    place = place.clamp(max=cumulative.size(1) - 1)
-    return (place if source.tokens is None else source.tokens.gather(1, place)).squeeze(1)
+    column = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)  # (N, 1)
+    # If all weights of a row are 0, the search runs past its end; any token is then as impossible as the last one.
+    column = column.clamp(max=cumulative.size(1) - 1)
+    return (column if source.tokens is None else source.tokens.gather(1, column)).squeeze(1)

@@ -1,4 +1,4 @@
-"""Greedy search without all logits: the output layer in int8 screens for the largest (ops/argmax_int8.py)."""
+"""Greedy search without computing all logits: an int8 output layer finds the largest (ops/argmax_int8.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from torch import Tensor
 
 from saccade.interface import Product
 from saccade.ops.argmax_int8 import argmax_int8
-from saccade.ops.arguments import runs_on_kernel
 from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
 
 LEAST_ROWS = 32
@@ -30,7 +29,7 @@ class Screen:
 
 def screen_of(product: Product | None) -> Screen | None:
     """The int8 form of an output layer, if there are kernels for it and enough rows."""
-    if product is None or len(product.rows) < LEAST_ROWS or not runs_on_kernel(product.rows):
+    if product is None or len(product.rows) < LEAST_ROWS:
         return None
     weight = quantize(product.table.detach(), product.bias)
     return None if weight is None else Screen(weight, exact=quantized_form(product.table) is None)

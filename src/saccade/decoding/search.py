@@ -1,8 +1,10 @@
-"""The entry to every search: a memory or a source in, hypotheses out."""
+"""The entry to every search: a request in, hypotheses out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 
@@ -11,89 +13,82 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints, constraints_of
 from saccade.decoding.greedy import greedy_search
 from saccade.decoding.hypothesis import Hypothesis
-from saccade.decoding.native import Native, native_decoder_for, search_natively
 from saccade.decoding.sampling import sample
-from saccade.decoding.shortlist import Part, Shortlisted
-from saccade.interface import Decodes, Memory, Source, Translates
+from saccade.decoding.shortlist import BatchVocabulary, Shortlisted
+from saccade.interface import Decodes, Encodes, Memory, Source
 from saccade.symbols import Symbols
 
 
-@torch.inference_mode()
-def search(
-    model: Decodes,
-    memory: Memory,
-    config: DecodingConfig,
-    symbols: Symbols,
-    *,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    indices: Sequence[int] | None = None,
-    allowed: Sequence[Sequence[int]] | None = None,
-    scores: bool = True,
-) -> list[list[Hypothesis]]:
-    """For each row of the memory its hypotheses, best first.
+@dataclass(frozen=True)
+class SearchRequest:
+    """A batch of sentences and how to search for their outputs."""
 
-    Every hypothesis of a row starts with its prefix, and otherwise keeps to the `allowed` tokens of the row, if there
-    are such. `indices` are the rows' positions in the user's input (without them 0, 1 …); they key the random numbers,
-    so that a sample does not depend on the batch. Without `scores` there may be no log-probabilities, which is faster.
-    The model must be in evaluation mode.
-    """
-    rows = memory.mask.size(0)
-    indices = range(rows) if indices is None else indices
-    if len(indices) != rows:
-        raise ValueError(f"{len(indices)} indices for {rows} rows")
-    if rows == 0:
-        return []
-    if allowed is None:
-        constraints = constraints_of(memory.mask, config, symbols, prefixes, longest=model.longest, indices=indices)
-        return find(model, memory, constraints, config, symbols, indices, scores=scores)
-    part, device = Part(allowed, prefixes, symbols), memory.mask.device
-    forced = None if prefixes is None else [part.places(prefix) for prefix in prefixes]
-    constraints = constraints_of(memory.mask, config, symbols, forced, longest=model.longest, indices=indices)
-    constraints = constraints._replace(allowed=part.allowed(device))
-    found = find(Shortlisted(model, part.tokens.to(device)), memory, constraints, config, symbols, indices)
-    return [[part.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+    given: Source | Memory  # what to decode: to be encoded first, or encoded already
+    config: DecodingConfig
+    symbols: Symbols
+    prefixes: Sequence[Sequence[int]] | None = None  # the forced first tokens of each sentence
+    indices: Sequence[int] | None = None  # positions in the user's input, keys of the random numbers; default 0, 1, …
+    allowed: Sequence[Sequence[int]] | None = None  # the only tokens that each sentence's output may contain
+    scores: bool = True  # whether log-probabilities are needed; without them greedy search is faster
+
+
+@runtime_checkable
+class CompiledSearch(Protocol):
+    """A plan that may run a whole search in one call (plans/)."""
+
+    def search(self, request: SearchRequest, constraints: Constraints) -> list[list[Hypothesis]] | None:
+        """The hypotheses of each sentence, best first; None if this request needs the searches of this package."""
 
 
 @torch.inference_mode()
-def search_source(
-    model: Translates,
-    source: Source,
-    config: DecodingConfig,
-    symbols: Symbols,
-    *,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    indices: Sequence[int] | None = None,
-    allowed: Sequence[Sequence[int]] | None = None,
-    scores: bool = True,
-) -> list[list[Hypothesis]]:
-    """The same for each row of a source: encoded first, or in one call with the search where a model can do that."""
-    if len(source.mask) == 0:
+def search(model: Decodes, request: SearchRequest) -> list[list[Hypothesis]]:
+    """The hypotheses of each sentence of a request, best first; the model must be in evaluation mode."""
+    given, config, symbols = request.given, request.config, request.symbols
+    sentences = given.mask.size(0)
+    if request.indices is not None and len(request.indices) != sentences:
+        raise ValueError(f"{len(request.indices)} indices for {sentences} sentences")
+    if sentences == 0:
         return []
-    if isinstance(model, Native) and prefixes is None and allowed is None:
-        constraints = constraints_of(source.mask, config, symbols, None, longest=model.longest)
-        native = native_decoder_for(model, source, constraints, config)
-        if native is not None:
-            return search_natively(native, constraints, config, symbols, scores=scores)
-    memory = model.encode(source)
-    return search(model, memory, config, symbols, prefixes=prefixes, indices=indices, allowed=allowed, scores=scores)
+    if request.allowed is not None:
+        return search_shortlisted(model, request, request.allowed)
+    constraints = constraints_of(
+        given.mask, config, symbols, request.prefixes, longest=model.longest, indices=request.indices
+    )
+    if isinstance(model, CompiledSearch):
+        found = model.search(request, constraints)
+        if found is not None:
+            return found
+    return search_memory(model, memory_of(model, given), constraints, request)
 
 
-def find(
-    model: Decodes,
-    memory: Memory,
-    constraints: Constraints,
-    config: DecodingConfig,
-    symbols: Symbols,
-    indices: Sequence[int],
-    *,
-    scores: bool = True,
+def search_shortlisted(
+    model: Decodes, request: SearchRequest, allowed: Sequence[Sequence[int]]
 ) -> list[list[Hypothesis]]:
-    """By the search that the settings ask for."""
-    native = native_decoder_for(model, memory, constraints, config)
-    if native is not None:
-        return search_natively(native, constraints, config, symbols, scores=scores)
+    """Search with an output layer that has only the allowed tokens of the batch."""
+    memory, symbols = memory_of(model, request.given), request.symbols
+    vocabulary, device = BatchVocabulary(allowed, request.prefixes, symbols), memory.mask.device
+    forced = None if request.prefixes is None else [vocabulary.local_ids(prefix) for prefix in request.prefixes]
+    constraints = constraints_of(
+        memory.mask, request.config, symbols, forced, longest=model.longest, indices=request.indices
+    )
+    constraints = constraints._replace(allowed=vocabulary.allowed(device))
+    found = search_memory(Shortlisted(model, vocabulary.tokens.to(device)), memory, constraints, request)
+    return [[vocabulary.hypothesis(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+
+
+def search_memory(
+    model: Decodes, memory: Memory, constraints: Constraints, request: SearchRequest
+) -> list[list[Hypothesis]]:
+    """Sampling, greedy search or beam search, as the settings say."""
+    config, symbols = request.config, request.symbols
     if config.sample:
+        indices = range(memory.mask.size(0)) if request.indices is None else request.indices
         return sample(model, memory, constraints, config, symbols, indices)
     if config.beam == 1:
-        return greedy_search(model, memory, constraints, config, symbols, scores=scores)
+        return greedy_search(model, memory, constraints, config, symbols, scores=request.scores)
     return beam_search(model, memory, constraints, config, symbols)
+
+
+def memory_of(model: Decodes, given: Source | Memory) -> Memory:
+    """The encoded batch."""
+    return given if isinstance(given, Memory) else cast("Encodes", model).encode(given)

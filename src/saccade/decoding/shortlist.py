@@ -1,8 +1,10 @@
-"""A shortlist: only the tokens that some sentence may write have logits.
+"""Vocabulary shortlists: only tokens that some sentence of the batch may output have logits.
 
-The output layer is a product with a table of the whole vocabulary, half of a small model's work. A batch needs the rows
-of those tokens that one of its sentences may write; each sentence is then kept to its own, so that it does not matter
-which others are in the batch. Probabilities are those among the tokens of the sentence.
+The output layer is a matrix product over the full vocabulary, half of the time of a small model. A batch computes the
+logits of the tokens that at least one of its sentences may output; each sentence is then restricted to its own
+shortlist, so that its outputs do not depend on the batch. Probabilities are normalised over that shortlist.
+
+Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation"; docs/papers.md.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.decoding.constraints import Allowed, Lists
+from saccade.decoding.constraints import Allowed, TokenLists
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.interface import Decoded, Decodes, Memory, Product, Shared, Step
 from saccade.ops.linear import linear
@@ -23,70 +25,70 @@ from saccade.symbols import Symbols
 
 
 class Shortlisted:
-    """A model with a part of its target vocabulary; a token is named by its place in that part."""
+    """A model with a subset of its target vocabulary; a local id is the index of a token in that subset."""
 
     def __init__(self, model: Decodes, tokens: Tensor) -> None:
-        """`tokens` (V',) are those of the part, rising; the symbols are among them, so that theirs stay as they are."""
+        """`tokens` (V',) is the subset, ascending; the special symbols come first, so their ids do not change."""
         self.model = model
         self.tokens = tokens
         self.longest = model.longest
-        self.product: Product | None = None  # with the part of the table, once somebody has asked for logits
+        self.product: Product | None = None  # with the rows of the subset; made at the first call
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """As the model does it."""
+        """Decode a prefix (B, T) of local ids."""
         return self.model.decode(self.tokens[prefix], memory, record=record)
 
     def start(self, memory: Memory) -> Any:
-        """As the model does it."""
+        """The state before the first token."""
         return self.model.start(memory)
 
     def step(self, token: Tensor, state: Any, memory: Memory, *, record: bool = False) -> Step:
-        """As the model does it."""
+        """Decode one position; token (N,) holds local ids."""
         return self.model.step(self.tokens[token], state, memory, record=record)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(..., D) to (..., V')."""
-        found = self.output_product(outputs)
-        if found is None:
+        """The logits (..., V') of the subset from outputs (..., D)."""
+        product = self.output_product(outputs)
+        if product is None:
             return self.model.logits(outputs).index_select(-1, self.tokens)
-        return linear(*found)
+        return linear(*product)
 
     def output_product(self, outputs: Tensor) -> Product | None:
-        """The model's, with fewer rows of its table."""
-        whole = self.model.output_product(outputs)
-        if whole is None:
+        """The last product of the output layer, with the rows of the subset."""
+        full = self.model.output_product(outputs)
+        if full is None:
             return None
         if self.product is None:
-            bias = None if whole.bias is None else whole.bias.index_select(0, self.tokens)
-            self.product = Product(whole.rows, whole.table.index_select(0, self.tokens), bias)
-        return self.product._replace(rows=whole.rows)
+            bias = None if full.bias is None else full.bias.index_select(0, self.tokens)
+            self.product = Product(full.rows, full.table.index_select(0, self.tokens), bias)
+        return self.product._replace(rows=full.rows)
 
 
-class Part:
-    """The tokens that a batch of sentences may write together, named by their places among these."""
+class BatchVocabulary:
+    """The union of the shortlists of a batch; a local id is the index of a token in this union."""
 
     def __init__(
         self, allowed: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None, symbols: Symbols
     ) -> None:
-        """`allowed` are the tokens of each sentence; symbols and forced tokens always are."""
+        """`allowed` is the shortlist of each sentence; special symbols and forced tokens are added."""
         forced = [()] * len(allowed) if prefixes is None else prefixes
         always = astuple(symbols)
-        own = [np.unique([*always, *some, *must]) for some, must in zip(allowed, forced, strict=True)]
-        together = np.concatenate(own)
-        self.tokens = torch.from_numpy(np.unique(together))  # (V',) rising
-        starts = torch.tensor([0, *np.cumsum([len(some) for some in own]).tolist()])
-        self.lists = Lists(starts, torch.searchsorted(self.tokens, torch.from_numpy(together)))
+        shortlists = [np.unique([*always, *tokens, *prefix]) for tokens, prefix in zip(allowed, forced, strict=True)]
+        concatenated = np.concatenate(shortlists)
+        self.tokens = torch.from_numpy(np.unique(concatenated))  # (V',) ascending
+        starts = torch.tensor([0, *np.cumsum([len(shortlist) for shortlist in shortlists]).tolist()])
+        self.lists = TokenLists(starts, torch.searchsorted(self.tokens, torch.from_numpy(concatenated)))
 
     def allowed(self, device: torch.device) -> Allowed:
-        """What each sentence may write."""
-        lists = Lists(*(part.to(device) for part in self.lists))
+        """The shortlist of each sentence, in local ids."""
+        lists = TokenLists(*(tensor.to(device) for tensor in self.lists))
         return Allowed(torch.arange(len(lists.starts) - 1, device=device), Shared(lists))
 
-    def places(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens by their places."""
-        places: list[int] = torch.searchsorted(self.tokens, torch.tensor(list(tokens), dtype=torch.long)).tolist()
-        return places
+    def local_ids(self, tokens: Sequence[int]) -> list[int]:
+        """The local ids of tokens."""
+        ids: list[int] = torch.searchsorted(self.tokens, torch.tensor(list(tokens), dtype=torch.long)).tolist()
+        return ids
 
-    def hypothesis(self, found: Hypothesis) -> Hypothesis:
-        """A hypothesis of places as one of tokens."""
-        return replace(found, tokens=tuple(self.tokens[list(found.tokens)].tolist()))
+    def hypothesis(self, hypothesis: Hypothesis) -> Hypothesis:
+        """A hypothesis of local ids, with the ids of the full vocabulary."""
+        return replace(hypothesis, tokens=tuple(self.tokens[list(hypothesis.tokens)].tolist()))

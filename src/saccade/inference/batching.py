@@ -1,4 +1,4 @@
-"""Texts as ids, and ids as batches of like length."""
+"""Batches for decoding: token ids of the sources, sorted by length, cut into batches and padded."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.interface import Source
 from saccade.symbols import Symbols
 
-Reading = tuple[list[int], ...]
-"""The ids of one source text; several for an ensemble whose members read it in different pieces, one a member."""
+SourceIds = tuple[list[int], ...]
+"""Token ids of one source text, one list per source tokenizer; an ensemble may have several tokenizers."""
 
 
-def longest(reading: Reading) -> int:
-    """How many ids a text has, by the tokenizer that makes most of it."""
-    return max(map(len, reading))
+def max_ids(source: SourceIds) -> int:
+    """The number of ids of a source text, by the tokenizer that gives the most."""
+    return max(map(len, source))
 
 
-def source_from(readings: Sequence[Reading], tokenizers: Sequence[Tokenizer], device: torch.device) -> Source:
-    """One padded source of what one tokenizer read; a tuple of sources where there are several tokenizers."""
-    columns = zip(tokenizers, zip(*readings, strict=True), strict=True)
-    sources = tuple(padded_source(column, tokenizer.symbols, device) for tokenizer, column in columns)
+def collate_sources(batch: Sequence[SourceIds], tokenizers: Sequence[Tokenizer], device: torch.device) -> Source:
+    """One padded source (B, S) for one tokenizer; a tuple of padded sources for several tokenizers."""
+    columns = zip(tokenizers, zip(*batch, strict=True), strict=True)
+    sources = tuple(pad_source(column, tokenizer.symbols, device) for tokenizer, column in columns)
     return sources[0] if len(sources) == 1 else Source(sources, sources[0].mask)
 
 
-def padded_source(sequences: Sequence[Sequence[int]], symbols: Symbols, device: torch.device) -> Source:
-    """Id sequences, each ended by the end symbol, as one padded source."""
+def pad_source(sequences: Sequence[Sequence[int]], symbols: Symbols, device: torch.device) -> Source:
+    """Id sequences, an end symbol appended to each, as one padded source (B, S)."""
     lengths = torch.tensor([len(ids) + 1 for ids in sequences])
-    mask: Tensor = torch.arange(int(lengths.max())) < lengths[:, None]
+    mask: Tensor = torch.arange(int(lengths.max())) < lengths[:, None]  # (B, S)
     values = torch.full(mask.shape, symbols.pad)
     values[mask] = torch.tensor([token for ids in sequences for token in (*ids, symbols.end)])
     return Source(values.to(device), mask.to(device))
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Rows of like length together, longest first, so that what does not fit fails at once; empty rows are left out."""
-    order = by_length(lengths)
+    """Indices in batches of similar length, at most `batch_tokens` padded tokens each; empty sequences are left out.
+
+    The longest come first, so that a batch that does not fit into memory fails at once.
+    """
+    order = indices_by_length(lengths)
     first = 0
     while first < len(order):
         last = first + max(1, batch_tokens // lengths[order[first]])
@@ -49,26 +52,31 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
 
 
 def even_batches(lengths: Sequence[int], batch_tokens: int, workers: int) -> list[list[int]]:
-    """The same for workers side by side: no more batches than are needed to give each worker as many, and the largest,
-    in real tokens, as small as can be. Full batches with a small one at the end would leave workers without work.
+    """Indices in batches of similar length for parallel workers, all with about as many real tokens.
+
+    The number of batches is the smallest multiple of `workers` that suffices; among the ways to cut them, the largest
+    batch is as small as possible. Full batches with a small one at the end would leave workers idle.
     """
-    order = by_length(lengths)
-    done = [0, *accumulate(lengths[row] + 1 for row in order)]  # real tokens, with the end of each
+    order = indices_by_length(lengths)
+    real_tokens = [0, *accumulate(lengths[index] + 1 for index in order)]  # cumulative, end symbols included
 
-    def cuts(most: int) -> list[int]:
-        """Where batches begin, and where the last ends, if none of several rows has more than so many real tokens."""
-        found, first = [0], 0
+    def boundaries(max_real_tokens: int) -> list[int]:
+        """Batch boundaries (first 0, last the total) if no batch of several has more than `max_real_tokens`."""
+        cuts, first = [0], 0
         while first < len(order):
-            last = min(first + batch_tokens // lengths[order[first]], bisect_right(done, done[first] + most) - 1)
+            last = min(
+                first + batch_tokens // lengths[order[first]],
+                bisect_right(real_tokens, real_tokens[first] + max_real_tokens) - 1,
+            )
             first = max(first + 1, last)
-            found.append(first)
-        return found
+            cuts.append(first)
+        return cuts
 
-    batches = -(-(len(cuts(done[-1])) - 1) // workers) * workers
-    fewest = bisect_left(range(done[-1]), True, key=lambda most: len(cuts(most)) - 1 <= batches)
-    return [order[first:last] for first, last in pairwise(cuts(fewest))]
+    count = -(-(len(boundaries(real_tokens[-1])) - 1) // workers) * workers
+    smallest = bisect_left(range(real_tokens[-1]), True, key=lambda limit: len(boundaries(limit)) - 1 <= count)
+    return [order[first:last] for first, last in pairwise(boundaries(smallest))]
 
 
-def by_length(lengths: Sequence[int]) -> list[int]:
-    """The rows that are not empty, longest first."""
-    return sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row])
+def indices_by_length(lengths: Sequence[int]) -> list[int]:
+    """The indices of all lengths above 0, longest first."""
+    return sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])

@@ -1,4 +1,4 @@
-"""Where a model computes."""
+"""The device of a model, from its name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from saccade.errors import SaccadeError, UsageError
 
 
 def choose_device(name: str, number: int = 0) -> torch.device:
-    """The device of this name, `cuda:1` included; `auto` takes the fastest there is, `number` says which GPU."""
+    """The device of this name: auto, cpu, cuda, cuda:1 … or mps.
+
+    `auto` is the fastest one available. `number` is the index of the GPU if the name has none.
+    """
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(kind for kind, present in available.items() if present)
     kind, _, index = name.partition(":")
     if kind not in available or (index and not index.isdecimal()):
-        raise UsageError(f"unknown device '{name}'", do="a device is auto, cpu, cuda, cuda:1 … or mps")
+        raise UsageError(f"unknown device '{name}'", do="name auto, cpu, cuda, cuda:1 … or mps")
     number = int(index) if index else number
     if not available[kind] or (kind == "cuda" and number >= torch.cuda.device_count()):
-        raise SaccadeError(f"there is no device '{name}' here", do="leave the device out, or choose cpu")
+        raise SaccadeError(f"the device '{name}' is not available on this machine", do="use auto or cpu")
     return torch.device(kind, number) if kind == "cuda" else torch.device(kind)

@@ -1,4 +1,4 @@
-"""What an explanation holds: the texts, their pieces, and every attention of the model."""
+"""Explanation of one translation: texts, pieces and all attention weights."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from saccade.interface import Attention
 
 @dataclass(frozen=True)
 class Explanation:
-    """Where a model looked: rows of the alignment are target pieces, columns are source pieces."""
+    """The attention weights of one source and target."""
 
     source: str
     target: str
     source_pieces: tuple[str, ...]
     target_pieces: tuple[str, ...]
     attention: tuple[Attention, ...]  # batch of one
-    alignment: Tensor  # (T, S)
+    alignment: Tensor  # (T, S): target pieces, source pieces
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: texts, pieces and the alignment."""
+        """Texts, pieces and alignment as plain data."""
         return {
             "source": self.source,
             "target": self.target,
@@ -35,9 +35,17 @@ class Explanation:
         }
 
 
+def mean_cross_attention(attention: Sequence[Attention]) -> Tensor | None:
+    """The mean over all heads of all cross-attention layers (B, T, S); None if there are none."""
+    layers = [record.weights.float() for record in attention if record.kind == "cross"]
+    return torch.cat(layers, dim=1).mean(1) if layers else None  # layers of an ensemble differ in their heads
+
+
 def alignment_of(attention: Sequence[Attention]) -> Tensor:
-    """The mean over all heads of all layers of the cross-attention of a batch of one: (T, S)."""
-    crosses = [record.weights for record in attention if record.kind == "cross"]
-    if not crosses:
-        raise SaccadeError("this model has no cross-attention, so there is no alignment to show")
-    return torch.cat(crosses, dim=1).mean(1)[0]  # an ensemble's layers may differ in their number of heads
+    """The alignment (T, S) of a batch of one: the mean of all cross-attention."""
+    alignment = mean_cross_attention(attention)
+    if alignment is None:
+        raise SaccadeError(
+            "this model has no cross-attention, so it has no alignment", do="use a model with cross-attention"
+        )
+    return alignment[0]

@@ -1,30 +1,48 @@
-"""Translators from model folders: of one model, or of several together."""
+"""From a path to a translator: run directories and model folders, one model or an ensemble."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
 from saccade.config import build
-from saccade.csrc.library import library
 from saccade.data.lexicon.lexicon_file import read_lexicon
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.ensemble import Ensemble, Mean, shares_of
-from saccade.decoding.native import Native
-from saccade.errors import UsageError
-from saccade.inference.agreement import check_same_target, same_reading
-from saccade.inference.batching import source_from
+from saccade.decoding.ensemble import Mean, shares_of
+from saccade.errors import SaccadeError, UsageError
+from saccade.folder import MANIFEST, read_json, verify_while_reading
+from saccade.inference.deferred_model import DeferredModel
 from saccade.inference.device import choose_device
-from saccade.inference.engine import EngineName, Precision
-from saccade.inference.engines import NO_BYTES, Exporter, check_engine, unavailable
-from saccade.inference.opening import open_parts
-from saccade.inference.shortlist import read_shortlist
+from saccade.inference.engines.ctranslate2_cache import seems_cached
+from saccade.inference.engines.ctranslate2_export import CTranslate2Exporter, unavailable
+from saccade.inference.engines.engine import EngineName, Precision
+from saccade.inference.engines.selection import USE_FLOAT32, check_engine
+from saccade.inference.ensemble_translator import build_ensemble
+from saccade.inference.shortlist_file import read_shortlist
 from saccade.inference.translator import Translator
-from saccade.model_folder import GENERATION, ModelFolder, find_model_folder, load_model_folder
+from saccade.interface import Translates
+from saccade.model_folder import (
+    CARD,
+    CONFIG,
+    GENERATION,
+    WEIGHTS,
+    ModelFolder,
+    find_model_folder,
+    load_model_folder,
+    vocabulary_sizes,
+)
+from saccade.models.family import ModelConfig
+from saccade.models.registry import choose
+from saccade.models.transformer import TransformerConfig
+from saccade.ops.dispatch import kernels_in_use
 from saccade.ops.int8_linear import int8_available
-from saccade.plans.quantization import quantize_model
+
+READ_ATTEMPTS = 3  # training may replace a model folder while it is read
 
 
 def load(
@@ -38,84 +56,141 @@ def load(
     lexicon: str | Path | None = None,
     shortlist: str | Path | None = None,
 ) -> Translator:
-    """A translator from a run directory or a model folder, on the fastest device there is.
+    """The translator of a run directory or a model folder, by default on the fastest device.
 
-    The engine `auto` is torch; on a CPU without kernels of ours it is CTranslate2 for what that can do. The `precision`
-    may be int8, faster with many texts and less exact.
+    The engine `auto` is torch, or CTranslate2 on a CPU without our kernels if it supports the model. The `precision`
+    int8 is faster for large batches and changes a few outputs.
 
-    Several paths are an ensemble: the models decode together, by the `mean` of their probabilities, with `weights` if
-    they should not count alike. Decoding defaults are those of the first. `lexicon` is a file of words that unknown
-    ones can be replaced by, `shortlist` one of pieces: a search then considers only likely translations.
+    Several paths are an ensemble: the models decode together by the `mean` of their probabilities, with equal weights
+    unless `weights` are given. Decoding defaults are those of the first model. `lexicon` is a file of translations
+    that replace unknown words; `shortlist` is a lexicon of pieces that restricts the output vocabulary.
     """
-    place = choose_device(device)
+    torch_device = choose_device(device)
     paths = [path] if isinstance(path, str | Path) else list(path)
-    shares_of(weights, len(paths))  # refused before the models are read
+    shares_of(weights, len(paths))  # raises an error before any model is read
     check_engine(engine, precision, len(paths))
     folders = [find_model_folder(Path(name)) for name in paths]
     if len(folders) == 1:
-        found = open_translator(folders[0], place, engine, precision)
+        translator = load_translator(folders[0], torch_device, engine, precision)
     else:
-        translators = [open_translator(folder, place, "torch", precision) for folder in folders]
-        found = together(translators, [str(name) for name in paths], mean=mean, weights=weights)
-    found.lexicon = None if lexicon is None else read_lexicon(lexicon)
-    found.shortlist = None if shortlist is None else read_shortlist(shortlist, found.tokenizers)
-    return found
+        members = [load_translator(folder, torch_device, "torch", precision) for folder in folders]
+        translator = build_ensemble(members, [str(name) for name in paths], mean=mean, weights=weights)
+    translator.lexicon = None if lexicon is None else read_lexicon(lexicon)
+    translator.shortlist = None if shortlist is None else read_shortlist(shortlist, translator.tokenizers)
+    return translator
 
 
-def open_translator(folder: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
-    """The translator of one model folder; `auto` asks CTranslate2 only where torch has no kernels of ours for it."""
-    has_kernels = library() is not None and (precision == "float32" or int8_available())
+def load_translator(path: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
+    """The translator of one model folder; `auto` is CTranslate2 only if torch has no kernels for the precision."""
+    has_kernels = kernels_in_use() and (precision == "float32" or int8_available())
     if engine == "torch" or (engine == "auto" and has_kernels):
         if precision == "int8":
-            check_bytes(device)
-        found = load_model_folder(folder, device)
-        if precision == "int8":
-            quantize_model(found.model)
-        if isinstance(found.model, Native):
-            with torch.no_grad():
-                found.model.settle()
-        return translator_from(found, device, where=str(folder))
-    parts = open_parts(folder, device)
-    decoding = build(DecodingConfig, parts.generation, where=str(folder / GENERATION))
-    reason = unavailable(parts.config, device)
-    if reason is not None and (engine == "ctranslate2" or precision == "int8"):
-        do = "leave the engine to auto" if engine == "ctranslate2" else NO_BYTES
+            check_int8(device)
+        translator = translator_from(load_model_folder(path, device), device, where=str(path), precision=precision)
+        translator.load_plan()
+        return translator
+    return load_for_ctranslate2(path, device, engine, precision)
+
+
+def load_for_ctranslate2(path: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
+    """The translator of one model folder with CTranslate2, or with torch if `auto` allows that."""
+    required = engine == "ctranslate2" or precision == "int8"
+    opened = open_model_folder(path, device)
+    decoding = build(DecodingConfig, opened.generation, where=str(path / GENERATION))
+    reason = unavailable(opened.config, device)
+    if reason is not None and required:
+        do = "leave the engine at auto" if engine == "ctranslate2" else USE_FLOAT32
         raise UsageError(f"the engine ctranslate2 cannot run this model: {reason}", do=do)
     exporter = None
     if reason is None:
-        insists = engine == "ctranslate2" or precision == "int8"
-        exporter = Exporter(folder, parts, decoding, precision=precision, insists=insists)
-    return Translator(parts.model, parts.tokenizers, decoding, device, exporter=exporter)
+        assert isinstance(opened.config, TransformerConfig)
+        exporter = CTranslate2Exporter(
+            *(path, opened.manifest, opened.config, opened.load_model, opened.tokenizers, decoding),
+            precision=precision,
+            required=required,
+        )
+    return Translator(opened.load_model, opened.tokenizers, decoding, device, exporter=exporter)
 
 
-def check_bytes(device: torch.device) -> None:
-    """Refuse products of bytes where there are none."""
+def check_int8(device: torch.device) -> None:
+    """Raise an error if torch has no int8 kernels on this device."""
     if device.type != "cpu":
-        do = f"choose the device cpu, or {NO_BYTES}"
-        raise UsageError(f"int8 runs on the CPU here, and the device is {device.type}", do=do)
+        do = f"choose the device cpu, or {USE_FLOAT32}"
+        raise UsageError(f"int8 runs on the CPU only, not on {device.type}", do=do)
     if not int8_available():
-        needed = "AVX2" if library() is not None else "AVX2, and a C compiler when Saccade is installed"
-        raise UsageError(f"torch has no products of bytes here: they need {needed}", do=NO_BYTES)
+        needed = "AVX2" if kernels_in_use() else "AVX2, and a C compiler when Saccade is installed"
+        raise UsageError(f"the int8 kernels are not available on this machine: they need {needed}", do=USE_FLOAT32)
 
 
-def translator_from(folder: ModelFolder, device: torch.device | str = "cpu", where: str = "model") -> Translator:
-    """A translator from a model folder in memory."""
-    decoding = build(DecodingConfig, folder.generation, where=str(Path(where) / GENERATION))
-    return Translator(folder.model, folder.tokenizers, decoding, device)
-
-
-def together(
-    translators: Sequence[Translator],
-    names: Sequence[str],
+def translator_from(
+    folder: ModelFolder,
+    device: torch.device | str = "cpu",
+    where: str = "model",
     *,
-    mean: Mean = "arithmetic",
-    weights: Sequence[float] | None = None,
+    precision: Precision = "float32",
 ) -> Translator:
-    """Several translators as one, with the decoding defaults of the first; `names` are for errors."""
-    first = translators[0]
-    check_same_target([translator.tokenizers.target for translator in translators], names)
-    readers = [translator.tokenizers.source for translator in translators]
-    source_tokenizers = readers[:1] if same_reading(readers) else readers
-    example = source_from([([],) * len(source_tokenizers)], source_tokenizers, first.device)
-    ensemble = Ensemble([translator.model for translator in translators], example, mean=mean, weights=weights)
-    return Translator(ensemble, first.tokenizers, first.decoding, first.device, source_tokenizers=source_tokenizers)
+    """The translator of a model folder in memory."""
+    decoding = build(DecodingConfig, folder.generation, where=str(Path(where) / GENERATION))
+    return Translator(folder.model, folder.tokenizers, decoding, device, precision=precision)
+
+
+class OpenedFolder(NamedTuple):
+    """A verified model folder whose model may not be loaded yet."""
+
+    config: ModelConfig
+    load_model: DeferredModel
+    tokenizers: Tokenizers
+    generation: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+
+
+def open_model_folder(path: Path, device: torch.device) -> OpenedFolder:
+    """Verify and open a model folder; the model itself is loaded later if a CTranslate2 export is cached.
+
+    A cached export names the weights and settings that a model was built from: they need not be checked again.
+    """
+    opened = open_without_model(path, device) if seems_cached(path) else None
+    if opened is not None:
+        return opened
+    folder, manifest = load_unchanged(path, device)
+    model = DeferredModel(lambda: folder.model)
+    return OpenedFolder(folder.choice.config, model, folder.tokenizers, folder.generation, manifest)
+
+
+def open_without_model(path: Path, device: torch.device) -> OpenedFolder | None:
+    """Open a model folder without its model; None if its files contradict each other: loading it reports how."""
+    with verify_while_reading(path, CONFIG, WEIGHTS, GENERATION, CARD) as names:
+        manifest = read_json(path / MANIFEST)
+        config = read_json(path / CONFIG)
+        tokenizers = load_tokenizers(path, names)
+        generation = read_json(path / GENERATION)
+    try:
+        choice = choose(config["model"], where=str(path / CONFIG))
+    except (SaccadeError, KeyError):
+        return None
+    if config.get("sizes") != asdict(vocabulary_sizes(tokenizers)):
+        return None
+
+    def load_model() -> Translates:
+        folder, current_manifest = load_unchanged(path, device)
+        if current_manifest != manifest:
+            raise replaced(path)
+        model: Translates = folder.model
+        return model
+
+    return OpenedFolder(choice.config, DeferredModel(load_model), tokenizers, generation, manifest)
+
+
+def load_unchanged(path: Path, device: torch.device) -> tuple[ModelFolder, Mapping[str, Any]]:
+    """A model folder and the manifest of exactly these files, read again if training replaces them meanwhile."""
+    for _ in range(READ_ATTEMPTS):
+        before = read_json(path / MANIFEST)
+        folder = load_model_folder(path, device)
+        if read_json(path / MANIFEST) == before:
+            return folder, before
+    raise replaced(path)
+
+
+def replaced(path: Path) -> SaccadeError:
+    """The error for a model folder that was replaced while it was read."""
+    return SaccadeError("the model folder was replaced while it was being read", where=str(path), do="try again")

@@ -1,4 +1,4 @@
-"""Any number of texts as windows: enough of them to sort by length, few enough to hold."""
+"""Windows of an input stream: enough texts to sort by length, few enough to hold in memory."""
 
 from __future__ import annotations
 
@@ -7,48 +7,50 @@ from typing import NamedTuple
 
 from saccade.errors import SaccadeError
 
-AtHand = Callable[[], bool]
-"""Whether the next text can be had without waiting for it; where nobody knows, it cannot."""
+InputReady = Callable[[], bool]
+"""Whether the next text can be read without blocking; False if that is unknown."""
 
 
 class Window(NamedTuple):
     """Texts that are translated together."""
 
-    first: int  # the place of the first one in the user's input
+    first_index: int  # of the first text, in the user's input
     texts: list[str]
     prefixes: list[str] | None
 
 
 def read_windows(
-    texts: Iterable[str], prefixes: Iterable[str] | None, size: int, at_hand: AtHand | None = None
+    texts: Iterable[str], prefixes: Iterable[str] | None, size: int, input_ready: InputReady | None = None
 ) -> Iterator[Window | None]:
-    """The texts in windows, with a prefix for each if there are any.
+    """Yield the texts in windows of `size`, with one prefix per text if prefixes are given.
 
-    Where `at_hand` says that the next text has to be waited for, there comes None instead, once a window: time to hand
-    out what is finished.
+    Before a read that would block according to `input_ready`, None is yielded, at most once per window, so that the
+    caller can output what is finished.
     """
-    lines, starts = iter(texts), None if prefixes is None else iter(prefixes)
-    first, told = 0, False
+    lines, prefix_lines = iter(texts), None if prefixes is None else iter(prefixes)
+    first, announced = 0, False
     window: list[str] = []
     while True:
-        if at_hand is not None and not told and not at_hand():
-            told = True
+        if input_ready is not None and not announced and not input_ready():
+            announced = True
             yield None
         line = next(lines, None)
         if line is not None:
             window.append(line)
         if window and (line is None or len(window) == size):
-            yield Window(first, window, forced(starts, first, len(window)))
-            first, window, told = first + len(window), [], False
+            yield Window(first, window, next_prefixes(prefix_lines, first, len(window)))
+            first, window, announced = first + len(window), [], False
         if line is None:
             return
 
 
-def forced(starts: Iterator[str] | None, first: int, count: int) -> list[str] | None:
-    """The next prefixes, as many as there are texts."""
-    if starts is None:
+def next_prefixes(prefix_lines: Iterator[str] | None, first: int, count: int) -> list[str] | None:
+    """The next `count` prefixes; an error if there are fewer."""
+    if prefix_lines is None:
         return None
-    found = [prefix for _, prefix in zip(range(count), starts, strict=False)]
-    if len(found) < count:
-        raise SaccadeError(f"{first + len(found)} prefixes for more sources", do="give one prefix a line")
-    return found
+    prefixes = [prefix for _, prefix in zip(range(count), prefix_lines, strict=False)]
+    if len(prefixes) < count:
+        raise SaccadeError(
+            f"{first + len(prefixes)} prefixes for more sources", do="give one prefix per source; it may be empty"
+        )
+    return prefixes

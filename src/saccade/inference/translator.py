@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
@@ -19,53 +19,24 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
-from saccade.decoding.search import search
+from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
-from saccade.inference.batching import Reading, length_batches, longest, source_from
-from saccade.inference.engine import Engine, Found, TorchEngine, Work
-from saccade.inference.engines import Engines, Exporter
+from saccade.inference.batching import SourceIds, collate_sources, length_batches, max_ids
+from saccade.inference.deferred_model import DeferredModel
+from saccade.inference.engines.ctranslate2_export import CTranslate2Exporter
+from saccade.inference.engines.engine import DecodeRequest, DecodeResults, Engine, Precision
+from saccade.inference.engines.selection import EngineSelector
+from saccade.inference.engines.torch_engine import TorchEngine
 from saccade.inference.explanation import Explanation, alignment_of
-from saccade.inference.opening import Deferred
-from saccade.inference.shortlist import Shortlist
-from saccade.inference.streaming import AtHand, read_windows
-from saccade.inference.unknown_words import align, check_attends, replaced_text, words_of
+from saccade.inference.shortlist_file import Shortlist
+from saccade.inference.streaming import InputReady, read_windows
+from saccade.inference.translation import EMPTY, Candidate, ScoredPair, Translation
+from saccade.inference.unknown_words import align, check_cross_attention, text_with_replacements, words_of
 from saccade.interface import Source, Translates
+from saccade.plans.plan import plan_for
 from saccade.symbols import Symbols
 
-WINDOW = 2048  # sentences read at a time from a stream: enough to sort by length, little enough to hold
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One output for one input."""
-
-    text: str
-    tokens: tuple[int, ...]
-    score: float  # what candidates are ranked by: log-probability after the penalties
-    log_probability: float
-    pieces: tuple[str, ...]
-    token_log_probabilities: tuple[float, ...]  # of the pieces, and of the end if it was reached; none if nobody asked
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One input with its outputs, best first."""
-
-    source: str
-    candidates: tuple[Candidate, ...]
-
-    @property
-    def text(self) -> str:
-        """The best output."""
-        return self.candidates[0].text
-
-
-@dataclass(frozen=True)
-class ScoredPair:
-    """What the model thinks of a given target."""
-
-    log_probability: float
-    count: int  # tokens, the end included
+WINDOW = 2048  # sentences read at a time from a stream: enough to sort by length, few enough to hold in memory
 
 
 class Translator:
@@ -73,7 +44,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Translates | Deferred[Translates],
+        model: Translates | DeferredModel,
         tokenizers: Tokenizers,
         decoding: DecodingConfig,
         device: torch.device | str = "cpu",
@@ -81,33 +52,40 @@ class Translator:
         source_tokenizers: Sequence[Tokenizer] = (),
         lexicon: Lexicon | None = None,
         shortlist: Shortlist | None = None,
-        exporter: Exporter | None = None,
+        exporter: CTranslate2Exporter | None = None,
+        precision: Precision = "float32",
     ) -> None:
-        """On a CPU several threads call the model at once, each with its own batch: it must keep nothing between calls.
+        """On a CPU several threads call the model at once, each with its own batch: it must keep no state.
 
-        `source_tokenizers` are those of an ensemble's members, if they differ; else `tokenizers.source` reads.
+        `source_tokenizers` are those of the members of an ensemble if they differ, by default `tokenizers.source`.
 
-        `lexicon` is for the decoding setting `replace_unknown="lexicon"`, a `shortlist` keeps every search to likely
-        translations of its source; without an `exporter` torch does everything.
+        The `lexicon` serves the decoding setting `replace_unknown="lexicon"`; a `shortlist` restricts every search to
+        likely translations of its source. Without an `exporter` every request goes to torch.
         """
-        self.load_model: Callable[[], Translates] = model if isinstance(model, Deferred) else lambda: model
+        self.load_model: Callable[[], Translates] = model if isinstance(model, DeferredModel) else lambda: model
+        self.load_plan = DeferredModel(lambda: plan_for(self.load_model(), quantize=precision == "int8"))
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.device = torch.device(device)
         self.source_tokenizers = tuple(source_tokenizers) or (tokenizers.source,)
         self.lexicon = lexicon
         self.shortlist = shortlist
-        torch_engine = TorchEngine(self.load_model, self.source_tokenizers, self.symbols, self.device)
-        self.engines = Engines(torch_engine, tokenizers.target.size, exporter)
+        torch_engine = TorchEngine(self.load_plan, self.source_tokenizers, self.symbols, self.device)
+        self.engines = EngineSelector(torch_engine, tokenizers.target.size, exporter)
 
     @property
     def model(self) -> Translates:
-        """The model itself; CTranslate2 does without it."""
+        """The model; it is loaded now if CTranslate2 did without it."""
         return self.load_model()
 
     @property
+    def plan(self) -> Translates:
+        """The plan of the model: the same methods, compiled for inference where possible."""
+        return self.load_plan()
+
+    @property
     def symbols(self) -> Symbols:
-        """The ids that the search must know."""
+        """The ids of the special symbols."""
         return self.tokenizers.target.symbols
 
     @overload
@@ -117,7 +95,7 @@ class Translator:
     def translate(self, texts: Sequence[str], **decoding: Any) -> list[str]: ...
 
     def translate(self, texts: str | Sequence[str], **decoding: Any) -> str | list[str]:
-        """The best output for one text (a string) or for each of several (a list).
+        """The best output for one text (a string) or for each text of a list.
 
         Keywords are decoding settings: `translate(texts, beam=1)`.
         """
@@ -127,7 +105,7 @@ class Translator:
         return [translation.text for translation in self.stream(texts, settings, scores=False)]
 
     def settings(self, changes: Mapping[str, Any]) -> DecodingConfig:
-        """The model's decoding defaults with some changed."""
+        """The model's decoding defaults with changes."""
         return (
             build(DecodingConfig, merge(self.decoding.model_dump(), changes), where="decoding")
             if changes
@@ -141,91 +119,90 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         *,
         scores: bool = True,
-        at_hand: AtHand | None = None,
+        input_ready: InputReady | None = None,
     ) -> Iterator[Translation]:
         """Translate any number of texts in order, a window at a time; memory does not grow with the input.
 
-        Without `scores` those of the candidates may be missing, which saves time. An engine that works by itself does
-        so while the next window is read, as long as `at_hand` says that there is no waiting for it: the texts of a list
-        always are, those of an iterator by default never.
+        Without `scores` those of the candidates may be missing, which is faster. An engine that runs in the background
+        does so while the next window is read, unless `input_ready` says that reading would block. By default reading
+        a sequence never blocks, and reading an iterator may block.
         """
         settings = settings or self.decoding
-        ahead = self.engine(settings, prefixes=prefixes is not None).works_ahead
-        at_hand = at_hand or (lambda: isinstance(texts, Sequence))
-        waiting: Callable[[], list[Translation]] | None = None
-        for window in read_windows(texts, prefixes, WINDOW, at_hand if ahead else None):
+        background = self.engine(settings, prefixes=prefixes is not None).runs_in_background
+        input_ready = input_ready or (lambda: isinstance(texts, Sequence))
+        pending: Callable[[], list[Translation]] | None = None
+        for window in read_windows(texts, prefixes, WINDOW, input_ready if background else None):
             if window is not None:
-                begun = self.begin(window.texts, settings, window.prefixes, window.first, scores=scores)
-                if waiting is not None:
-                    yield from waiting()
-                waiting = begun
-            if waiting is not None and (window is None or not ahead):
-                yield from waiting()
-                waiting = None
-        if waiting is not None:
-            yield from waiting()
+                submitted = self.submit(window.texts, settings, window.prefixes, window.first_index, scores=scores)
+                if pending is not None:
+                    yield from pending()
+                pending = submitted
+            if pending is not None and (window is None or not background):
+                yield from pending()
+                pending = None
+        if pending is not None:
+            yield from pending()
 
     def engine(self, settings: DecodingConfig, *, prefixes: bool = False) -> Engine:
-        """The engine that some work is for, or an error if it cannot be done."""
+        """The engine for requests with these settings; an error if there is none."""
         if self.shortlist is not None and settings.sample:
-            raise SaccadeError("a shortlist is for searches, not for drawing", do="leave the shortlist or sample out")
+            raise SaccadeError("sampling does not support a shortlist", do="leave out the shortlist or sample")
         return self.engines.choose(settings.for_search, prefixes=prefixes, shortlist=self.shortlist is not None)
 
-    def allowed(self, sources: Sequence[Reading]) -> list[list[int]] | None:
-        """The tokens that each source may be translated to; None: all."""
-        return None if self.shortlist is None else [self.shortlist.tokens(source) for source in sources]
+    def allowed_tokens(self, sources: Sequence[SourceIds]) -> list[list[int]] | None:
+        """The target tokens that each source may be translated to; None without a shortlist."""
+        return None if self.shortlist is None else [self.shortlist.allowed_tokens(source) for source in sources]
 
     def translate_window(
         self,
         texts: Sequence[str],
         settings: DecodingConfig,
         prefixes: Sequence[str] | None = None,
-        first: int = 0,
+        first_index: int = 0,
         *,
         scores: bool = True,
     ) -> list[Translation]:
-        """Translate texts in batches of like length; `first` is the place of the first one in the user's input."""
-        return self.begin(texts, settings, prefixes, first, scores=scores)()
+        """Translate texts in batches of similar length; `first_index` is that of the first text in the user's input."""
+        return self.submit(texts, settings, prefixes, first_index, scores=scores)()
 
-    def begin(
+    def submit(
         self,
         texts: Sequence[str],
         settings: DecodingConfig,
         prefixes: Sequence[str] | None,
-        first: int,
+        first_index: int,
         *,
         scores: bool,
     ) -> Callable[[], list[Translation]]:
-        """Begin to translate some texts; what is returned waits for the end of it."""
+        """Submit texts to an engine; the returned function waits for their translations."""
         self.check_replacement(settings)
-        sources = self.read(texts)
+        sources = self.source_ids(texts)
         forced = None if prefixes is None else self.tokenizers.target.encode_batch(prefixes)
-        indices = range(first, first + len(texts))
-        work = Work(sources, settings.for_search, indices, forced, self.allowed(sources), scores)
-        decoded = self.engine(settings, prefixes=prefixes is not None).begin(work)
-        return partial(self.finish, texts, sources, settings, prefixes, decoded)
+        indices = range(first_index, first_index + len(texts))
+        request = DecodeRequest(sources, settings.for_search, indices, forced, self.allowed_tokens(sources), scores)
+        results = self.engine(settings, prefixes=prefixes is not None).submit(request)
+        return partial(self.finish, texts, sources, settings, prefixes, results)
 
     def finish(
         self,
         texts: Sequence[str],
-        sources: Sequence[Reading],
+        sources: Sequence[SourceIds],
         settings: DecodingConfig,
         prefixes: Sequence[str] | None,
-        decoded: Callable[[], Found],
+        results: Callable[[], DecodeResults],
     ) -> list[Translation]:
-        """Wait for the hypotheses of some texts, and write them out."""
-        nothing = (Candidate("", (), 0.0, 0.0, (), ()),)  # an empty line stays an empty line
-        with closing(decoded()) as found:  # one by one, while others are still searched
-            outputs = {row: tuple(map(self.candidate, hypotheses)) for row, hypotheses in found}
+        """Wait for the hypotheses of submitted texts and detokenize them."""
+        with closing(results()) as finished:  # detokenize finished sources while others are still searched
+            outputs = {index: tuple(map(self.candidate, hypotheses)) for index, hypotheses in finished}
         if settings.replace_unknown != "none":
-            outputs |= self.without_unknown(texts, sources, outputs, settings, prefixes)
-        return [Translation(text, outputs.get(row, nothing)) for row, text in enumerate(texts)]
+            outputs |= self.replace_unknown(texts, sources, outputs, settings, prefixes)
+        return [Translation(text, outputs.get(index, (EMPTY,))) for index, text in enumerate(texts)]
 
     def candidate(self, hypothesis: Hypothesis) -> Candidate:
-        """A hypothesis as text."""
+        """A hypothesis with its text."""
         target = self.tokenizers.target
         return Candidate(
-            normalize(target.decode(hypothesis.tokens), "none"),  # bytes can spell a line break; an output is one line
+            normalize(target.decode(hypothesis.tokens), "none"),  # byte tokens can spell a line break; keep one line
             hypothesis.tokens,
             hypothesis.score,
             hypothesis.log_probability,
@@ -233,82 +210,88 @@ class Translator:
             hypothesis.token_log_probabilities,
         )
 
-    def without_unknown(
+    def replace_unknown(
         self,
         texts: Sequence[str],
-        sources: Sequence[Reading],
+        sources: Sequence[SourceIds],
         outputs: Mapping[int, tuple[Candidate, ...]],
         settings: DecodingConfig,
         prefixes: Sequence[str] | None,
     ) -> dict[int, tuple[Candidate, ...]]:
-        """The rows with an unknown word in an output, with a source word or a lexicon's entry in its place."""
-        unknown = self.symbols.unknown
-        cases = [(row, rank) for row, some in sorted(outputs.items()) for rank in range(len(some))]
-        cases = [(row, rank) for row, rank in cases if unknown in outputs[row][rank].tokens]
-        changed = {row: list(outputs[row]) for row, _ in cases}
+        """The outputs that contain unknown words, with source words or lexicon entries instead."""
+        keys = [
+            (index, rank)
+            for index, candidates in sorted(outputs.items())
+            for rank, candidate in enumerate(candidates)
+            if self.symbols.unknown in candidate.tokens
+        ]
+        changed = {index: list(outputs[index]) for index, _ in keys}
         target = self.tokenizers.target
-        source_words = {row: words_of(self.tokenizers.source, texts[row]) for row in changed}
-        forced = {row: words_of(target, prefixes[row]) for row in changed} if prefixes is not None else {}
+        source_words = {index: words_of(self.tokenizers.source, texts[index]) for index in changed}
+        prefix_words = {} if prefixes is None else {index: words_of(target, prefixes[index]) for index in changed}
         lexicon = self.lexicon if settings.replace_unknown == "lexicon" else None
-        lengths = [max(longest(sources[row]), len(outputs[row][rank].tokens)) + 1 for row, rank in cases]
+        lengths = [max(max_ids(sources[index]), len(outputs[index][rank].tokens)) + 1 for index, rank in keys]
         for batch in length_batches(lengths, settings.tokens_at_once):
-            some = [cases[place] for place in batch]
-            tokens = [outputs[row][rank].tokens for row, rank in some]
-            alignments = align(self.model, self.source_of([sources[row] for row, _ in some]), tokens, self.symbols)
-            for (row, rank), alignment in zip(some, alignments, strict=True):
-                candidate = changed[row][rank]
-                words, given = source_words[row], forced.get(row)
-                text = replaced_text(target, candidate.tokens, alignment, words, lexicon, given)
-                changed[row][rank] = replace(candidate, text=text)
-        return {row: tuple(candidates) for row, candidates in changed.items()}
+            batch_keys = [keys[number] for number in batch]
+            tokens = [outputs[index][rank].tokens for index, rank in batch_keys]
+            source = self.collate([sources[index] for index, _ in batch_keys])
+            alignments = align(self.plan, source, tokens, self.symbols)
+            for (index, rank), alignment in zip(batch_keys, alignments, strict=True):
+                candidate = changed[index][rank]
+                text = text_with_replacements(
+                    *(target, candidate.tokens, alignment, source_words[index], lexicon, prefix_words.get(index))
+                )
+                changed[index][rank] = replace(candidate, text=text)
+        return {index: tuple(candidates) for index, candidates in changed.items()}
 
     def check_replacement(self, settings: DecodingConfig) -> None:
-        """Refuse to replace unknown words where it cannot be done: before anything is decoded."""
+        """Raise an error, before anything is decoded, if unknown words cannot be replaced."""
         if settings.replace_unknown == "none":
             return
         if settings.replace_unknown == "lexicon" and self.lexicon is None:
             raise SaccadeError(
-                "unknown words should be looked up in a lexicon, and there is none",
+                "replace-unknown is lexicon, but no lexicon is loaded",
                 do="name one with --lexicon FILE, load(…, lexicon=FILE) in Python, or set replace-unknown to source",
             )
         self.check_explainable()
-        check_attends(self.model, self.source_batch([[self.tokenizers.source.symbols.unknown]]))
+        check_cross_attention(self.plan, self.source_batch([[self.tokenizers.source.symbols.unknown]]))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredPair]:
         """The log-probability of each target given its source, by forced decoding."""
         if len(sources) != len(targets):
-            raise SaccadeError(f"{len(sources)} sources and {len(targets)} targets", do="give one target a source")
-        source_ids = self.read(sources)
+            raise SaccadeError(f"{len(sources)} sources but {len(targets)} targets", do="give one target per source")
+        source_ids = self.source_ids(sources)
         target_ids = self.tokenizers.target.encode_batch(targets)
-        lengths = [max(longest(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
+        lengths = [max(max_ids(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
         scored: dict[int, ScoredPair] = {}
-        for rows in length_batches(lengths, self.decoding.tokens_at_once):
+        for batch in length_batches(lengths, self.decoding.tokens_at_once):
             with torch.inference_mode():
-                memory = self.model.encode(self.source_of([source_ids[row] for row in rows]))
-                ended = [torch.tensor([*target_ids[row], self.symbols.end]) for row in rows]
-                padded = pad_sequence(ended, batch_first=True, padding_value=self.symbols.pad).to(self.device)
-                scores = score(self.model, memory, padded, self.symbols)
-            for place, row in enumerate(rows):
-                scored[row] = ScoredPair(float(scores.log_probability[place]), len(ended[place]))
-        return [scored[row] for row in range(len(sources))]
+                memory = self.plan.encode(self.collate([source_ids[index] for index in batch]))
+                ended = [torch.tensor([*target_ids[index], self.symbols.end]) for index in batch]
+                padded = pad_sequence(ended, batch_first=True, padding_value=self.symbols.pad).to(self.device)  # (B, T)
+                scores = score(self.plan, memory, padded, self.symbols)
+            for row, index in enumerate(batch):
+                scored[index] = ScoredPair(float(scores.log_probability[row]), len(ended[row]))
+        return [scored[index] for index in range(len(sources))]
 
     @torch.inference_mode()
     def explain(self, text: str, target: str | Sequence[int] | None = None, **decoding: Any) -> Explanation:
-        """Where the model looks while it writes its own output, or a given target (a text, or the ids of one)."""
+        """Attention weights for the model's own output, or for a given target (a text or token ids)."""
         self.check_explainable()
         encoding = self.tokenizers.source.encode(text)
         if not encoding.ids:
-            raise SaccadeError("there is nothing to look at in an empty text", do="give a sentence")
+            raise SaccadeError("an empty text has no attention to explain", do="give a sentence")
         source = self.source_batch([encoding.ids])
-        memory = self.model.encode(source, record=True)
+        memory = self.plan.encode(source, record=True)
         if target is None:
             settings = self.settings({**decoding, "nbest": 1})
-            allowed = self.allowed([(encoding.ids,)])
-            tokens = list(search(self.model, memory, settings.for_search, self.symbols, allowed=allowed)[0][0].tokens)
+            allowed = self.allowed_tokens([(encoding.ids,)])
+            request = SearchRequest(memory, settings.for_search, self.symbols, allowed=allowed)
+            tokens = list(search(self.plan, request)[0][0].tokens)
         else:
             tokens = self.tokenizers.target.encode(target).ids if isinstance(target, str) else list(target)
         prefix = torch.tensor([[self.symbols.begin, *tokens]], device=self.device)
-        decoded = self.model.decode(prefix, memory, record=True)
+        decoded = self.plan.decode(prefix, memory, record=True)
         attention = memory.attention + decoded.attention
         return Explanation(
             source=text,
@@ -320,21 +303,21 @@ class Translator:
         )
 
     def check_explainable(self) -> None:
-        """Refuse an ensemble whose members do not read the same pieces: their attention has no common columns."""
+        """Raise an error for an ensemble with several source tokenizers: its attention has no common positions."""
         if len(self.source_tokenizers) > 1:
             raise SaccadeError(
-                "the models of this ensemble read the source in different pieces, so there is no alignment of all",
-                do="explain one of them, or name models with one source tokenizer",
+                "the models of this ensemble have different source tokenizers, so there is no common alignment",
+                do="explain one of them, or use models with one source tokenizer",
             )
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
-        """The ids of each text, as every source tokenizer reads it."""
+    def source_ids(self, texts: Sequence[str]) -> list[SourceIds]:
+        """The ids of each text, one list per source tokenizer."""
         return list(zip(*(tokenizer.encode_batch(texts) for tokenizer in self.source_tokenizers), strict=True))
 
-    def source_of(self, readings: Sequence[Reading]) -> Source:
-        """Texts that were read as what the model encodes: one padded source, or one a member of an ensemble."""
-        return source_from(readings, self.source_tokenizers, self.device)
+    def collate(self, batch: Sequence[SourceIds]) -> Source:
+        """The input of `encode` for a batch of texts: one padded source, or one per member of an ensemble."""
+        return collate_sources(batch, self.source_tokenizers, self.device)
 
     def source_batch(self, sequences: Sequence[Sequence[int]]) -> Source:
-        """Id sequences of the one source tokenizer, each ended by the end symbol, as one padded source."""
-        return self.source_of([(list(ids),) for ids in sequences])
+        """One padded source (B, S) from ids of the only source tokenizer, an end symbol appended to each sequence."""
+        return self.collate([(list(ids),) for ids in sequences])

@@ -1,12 +1,12 @@
-"""What an unknown word of an output stands for: the source word that the model looked at when it wrote it.
+"""Replacement of unknown words in an output by the source words with the most attention.
 
 Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation", section 3.3: an unknown word is
 translated by a dictionary through its alignment, or copied. This is the "PosUnk" of Zhou et al. 2016 (Deep-Att).
 
-Departure: Luong et al. annotate the training data so that an unknown symbol says at which distance its source word
-stands. Here the alignment is the model's attention, so every model with cross-attention can do it as it is. It is the
-mean over all heads of all cross-attention layers: what `saccade attention` and `--alignment` show, so that a person can
-see why a word was taken. A model with one such layer and one head has no other.
+Departure: Luong et al. annotate the training data so that an unknown symbol encodes the distance to its source word.
+Here the alignment is attention, so every model with cross-attention supports it without training. It is the mean over
+all heads of all cross-attention layers, which `saccade attention` and `--alignment` show too. A model with one such
+layer and one head has no other alignment.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from saccade.data.lexicon.lexicon_file import Lexicon
 from saccade.data.reading.normalization import normalize
 from saccade.data.tokenizers.tokenizer import UNKNOWN, Tokenizer
 from saccade.errors import SaccadeError
+from saccade.inference.explanation import mean_cross_attention
 from saccade.interface import Attention, Source, Translates
 from saccade.symbols import Symbols
 
@@ -31,142 +32,141 @@ NO_WORD = -1
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a text as they are written, and which of them each piece belongs to."""
+    """The words of a text, and the index of the word that each piece belongs to."""
 
     words: tuple[str, ...]
-    of_piece: tuple[int, ...]  # NO_WORD for a piece that is only a space
+    word_of_piece: tuple[int, ...]  # NO_WORD for a piece that is only a space
 
 
 @dataclass(frozen=True)
-class TargetWord:
-    """A word of an output: its text, or the places of the unknown symbols in it."""
+class OutputWord:
+    """A word of an output: its text, or the positions of its unknown symbols."""
 
     text: str
     unknown: tuple[int, ...] = ()
 
 
 def words_of(tokenizer: Tokenizer, text: str) -> Words:
-    """Words stand between spaces; a text is normalised as the tokenizer does it, and nothing else is changed."""
+    """The words of a text, separated by spaces, after the normalisation of the tokenizer."""
     normalised = normalize(text, tokenizer.normalization)
-    word_at = [0] * (len(normalised) + 1)  # the number of the word that each character belongs to
-    for place, character in enumerate(normalised):
-        word_at[place + 1] = word_at[place] + (character == " ")
-    of_piece: list[int] = []
+    word_at = [0] * (len(normalised) + 1)  # index of the word that each character belongs to
+    for offset, character in enumerate(normalised):
+        word_at[offset + 1] = word_at[offset] + (character == " ")
+    word_of_piece: list[int] = []
     for start, end in tokenizer.encode(text).offsets:
-        letters = normalised[start:end].lstrip(" ")  # a piece may carry the space before it
-        of_piece.append(word_at[end - len(letters)] if letters else NO_WORD)
-    return Words(tuple(normalised.split(" ")), tuple(of_piece))
+        letters = normalised[start:end].lstrip(" ")  # a piece may include the space before it
+        word_of_piece.append(word_at[end - len(letters)] if letters else NO_WORD)
+    return Words(tuple(normalised.split(" ")), tuple(word_of_piece))
 
 
-def target_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[TargetWord]:
-    """The words of an output; one with an unknown symbol in it is unknown as a whole.
+def output_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[OutputWord]:
+    """The words of an output; a word that contains an unknown symbol is unknown.
 
-    The text between two symbols is decoded with a symbol on either side and cut out: what the tokenizer writes between
-    two pieces depends on both, and the symbol's own spelling could also be a word of the user's.
+    The text between two unknown symbols is decoded together with them and cut out: the spacing that a tokenizer decodes
+    depends on both neighbours, and the user's own text may contain the spelling of the symbol.
     """
     unknown = tokenizer.symbols.unknown
-    places = [place for place, token in enumerate(tokens) if token == unknown]
-    bounds = [-1, *places, len(tokens)]
-    parts: list[str | int] = []  # texts and places of unknown symbols, in turn
-    for before, after in pairwise(bounds):
-        first, last = before >= 0, after < len(tokens)
-        text = tokenizer.decode([*[unknown] * first, *tokens[before + 1 : after], *[unknown] * last])
-        text = text.removeprefix(UNKNOWN) if first else text
-        parts.append(text.removesuffix(UNKNOWN) if last else text)
-        if last:
-            parts.append(after)
-    words: list[TargetWord] = []
-    open_word = False  # whether the last word goes on
-    for part in parts:
-        if isinstance(part, int):
-            known = words.pop() if open_word else TargetWord("")
-            words.append(TargetWord("", (*known.unknown, part)))
-            open_word = True
+    boundaries = [-1, *(position for position, token in enumerate(tokens) if token == unknown), len(tokens)]
+    segments: list[str | int] = []  # texts and positions of unknown symbols, alternating
+    for before, after in pairwise(boundaries):
+        left, right = before >= 0, after < len(tokens)  # whether an unknown symbol stands there
+        text = tokenizer.decode([*[unknown] * left, *tokens[before + 1 : after], *[unknown] * right])
+        text = text.removeprefix(UNKNOWN) if left else text
+        segments.append(text.removesuffix(UNKNOWN) if right else text)
+        if right:
+            segments.append(after)
+    words: list[OutputWord] = []
+    word_is_open = False  # whether the next segment may continue the last word
+    for segment in segments:
+        if isinstance(segment, int):
+            start = words.pop() if word_is_open else OutputWord("")
+            words.append(OutputWord("", (*start.unknown, segment)))
+            word_is_open = True
             continue
-        pieces = part.split()
-        if pieces and open_word and not part[0].isspace():
+        pieces = segment.split()
+        if pieces and word_is_open and not segment[0].isspace():
             first_piece = pieces.pop(0)
-            words[-1] = words[-1] if words[-1].unknown else TargetWord(words[-1].text + first_piece)
-        words += [TargetWord(piece) for piece in pieces]
-        if part:
-            open_word = not part[-1].isspace()
+            words[-1] = words[-1] if words[-1].unknown else OutputWord(words[-1].text + first_piece)
+        words += [OutputWord(piece) for piece in pieces]
+        if segment:
+            word_is_open = not segment[-1].isspace()
     return words
 
 
-def replaced_text(
+def text_with_replacements(
     target: Tokenizer,
     tokens: Sequence[int],
     alignment: Tensor,
     source: Words,
     lexicon: Lexicon | None,
-    forced: Words | None = None,
+    prefix: Words | None = None,
 ) -> str:
-    """An output with a word for every unknown one; alignment (T, S) has a row a token, and the source's end may follow.
+    """The text of an output with its unknown words replaced; alignment (T, S or more columns).
 
-    A word that was forced by a prefix is written as it stands in the prefix.
+    An unknown word that was forced by a prefix is copied from the prefix.
     """
-    written: list[str] = []
-    for word in target_words(target, tokens):
-        given = forced_word(word, forced)
+    words: list[str] = []
+    for word in output_words(target, tokens):
+        forced = forced_word(word, prefix)
         if not word.unknown:
-            written.append(word.text)
-        elif given is not None:
-            written.append(given)
+            words.append(word.text)
+        elif forced is not None:
+            words.append(forced)
         else:
             aligned = aligned_word(alignment[list(word.unknown)].sum(0), source)
             entry = lexicon.find(aligned) if lexicon is not None else None
-            written.append(aligned if entry is None else entry)
-    return normalize(" ".join(written), "none")
+            words.append(aligned if entry is None else entry)
+    return normalize(" ".join(words), "none")
 
 
-def forced_word(word: TargetWord, forced: Words | None) -> str | None:
-    """What the prefix says in the place of an unknown word, if it reaches so far."""
-    if forced is None or not word.unknown or word.unknown[0] >= len(forced.of_piece):
+def forced_word(word: OutputWord, prefix: Words | None) -> str | None:
+    """The word of the prefix at the position of an unknown word; None if the prefix is shorter."""
+    if prefix is None or not word.unknown or word.unknown[0] >= len(prefix.word_of_piece):
         return None
-    number = forced.of_piece[word.unknown[0]]
-    return None if number == NO_WORD else forced.words[number]
+    index = prefix.word_of_piece[word.unknown[0]]
+    return None if index == NO_WORD else prefix.words[index]
 
 
 def aligned_word(weights: Tensor, source: Words) -> str:
-    """The source word whose pieces have the highest weight together, weights (S,); the first one of equal ones."""
+    """The source word whose pieces have the largest sum of weights (S,); the first one in a tie."""
     totals = [0.0] * len(source.words)
-    for number, weight in zip(source.of_piece, weights.tolist(), strict=False):  # the end and the padding come after
-        if number != NO_WORD:
-            totals[number] += weight
+    for index, weight in zip(source.word_of_piece, weights.tolist(), strict=False):  # without end symbol and padding
+        if index != NO_WORD:
+            totals[index] += weight
     return source.words[max(range(len(totals)), key=totals.__getitem__)]
 
 
-def cross_attention(attention: Sequence[Attention], places: int) -> Tensor:
-    """Where a batch looked, as the mean over all heads of all cross-attention layers: (B, T, S)."""
-    layers = [record.weights.float() for record in attention if record.kind == "cross"]
-    if not layers:
+def alignments_of(attention: Sequence[Attention], positions: int) -> Tensor:
+    """The mean cross-attention of a batch (B, T, S); an error if its columns are not the S source positions."""
+    if any(record.weights.size(-1) != positions for record in attention if record.kind == "cross"):
         raise SaccadeError(
-            "this model does not attend to its source, so nobody knows which source word an unknown word stands for",
-            do="set decoding.replace-unknown to none, or use a model with cross-attention",
-        )
-    if any(weights.size(-1) != places for weights in layers):
-        raise SaccadeError(
-            "this model attends to other places than the pieces of its source, so they have no alignment",
+            "the cross-attention of this model does not cover the source tokens one by one, so there is no alignment",
             do="set decoding.replace-unknown to none",
         )
-    return torch.cat(layers, dim=1).mean(1)  # an ensemble's layers may differ in their number of heads
+    weights = mean_cross_attention(attention)
+    if weights is None:
+        raise SaccadeError(
+            "this model has no cross-attention, so an unknown word has no aligned source word",
+            do="set decoding.replace-unknown to none, or use a model with cross-attention",
+        )
+    return weights
 
 
 @torch.inference_mode()
-def check_attends(model: Translates, source: Source) -> None:
-    """Refuse a model that cannot tell where it looked, by one step on a short source."""
+def check_cross_attention(model: Translates, source: Source) -> None:
+    """Raise an error if a model records no alignment, by one position of a target on a short source."""
     begin = torch.full_like(source.mask[:, :1], Symbols.begin, dtype=torch.long)
-    cross_attention(model.decode(begin, model.encode(source), record=True).attention, source.mask.size(1))
+    alignments_of(model.decode(begin, model.encode(source), record=True).attention, source.mask.size(1))
 
 
 @torch.inference_mode()
 def align(model: Translates, source: Source, outputs: Sequence[Sequence[int]], symbols: Symbols) -> list[Tensor]:
-    """Where the model looked for every token of some outputs, one for each row of the source: (T, S) each.
+    """The alignments (T, S) of outputs, one output for each row of the source.
 
-    The last token is not read: what it was decided on is the row before it.
+    The last token is not part of the prefix: the row of a token is the position that predicts it.
     """
-    rows = [torch.tensor([symbols.begin, *tokens[:-1]]) for tokens in outputs]
-    prefix = pad_sequence(rows, batch_first=True, padding_value=symbols.pad).to(source.mask.device)
+    prefixes = [torch.tensor([symbols.begin, *tokens[:-1]]) for tokens in outputs]
+    prefix = pad_sequence(prefixes, batch_first=True, padding_value=symbols.pad).to(source.mask.device)  # (B, T)
     decoded = model.decode(prefix, model.encode(source), record=True)
-    weights = cross_attention(decoded.attention, source.mask.size(1)).cpu()  # (B, T, S)
+    weights = alignments_of(decoded.attention, source.mask.size(1)).cpu()  # (B, T, S)
     return [row[: len(tokens)] for row, tokens in zip(weights, outputs, strict=True)]

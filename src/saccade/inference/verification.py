@@ -1,12 +1,12 @@
-"""Whether a trained model keeps its promises on real data: what can be computed in two ways must agree.
+"""Consistency checks of a trained model on real data: two ways to compute the same result must agree.
 
-    cached = uncached     `step` after `step`, with a state that is reordered half way, against `decode` at once
-    alone = in a batch    a sentence by itself against the same one in a batch with padding, and what search makes of it
-    explicit = fused      the path that records the attention against the fast one
-    scorer = search       the log-probabilities that a search reports against those of forced decoding
-    saved = loaded        the model against what comes back from a folder on disk, to the last bit
+    cached = uncached     `step` after `step`, with a state that is reordered in the middle, and `decode`
+    alone = in a batch    a sentence alone and in a batch with padding: forced decoding and search
+    explicit = fused      attention that records its weights, and the fused kernel
+    scorer = search       log-probabilities that a search reports, and those of forced decoding
+    saved = loaded        a model in memory, and after saving and loading, to the last bit
 
-All differences are of log-probabilities, over the whole vocabulary where both ways have one.
+Differences are between log-probabilities, over the whole vocabulary if both ways compute it.
 """
 
 from __future__ import annotations
@@ -26,81 +26,81 @@ from saccade.data.reading.pair_files import Pair
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
-from saccade.decoding.search import search_source
+from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
-from saccade.inference.batching import Reading, longest
+from saccade.inference.batching import SourceIds, max_ids
 from saccade.inference.loading import translator_from
 from saccade.inference.translator import Translator
 from saccade.interface import Decodes, Memory, Source, Translates, select
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder, weights_of
 from saccade.symbols import Symbols
 
-BATCH = 16  # sentences that stand together: enough for much padding, few enough to record all attention
-ROWS = 256  # places that pass the output layer together
+BATCH = 16  # sentences: enough for much padding, few enough to record all attention weights
+OUTPUT_ROWS = 256  # positions that pass the output layer at once
 SAMPLES = 2
 
 # Sums in another order round differently. A float32 has 24 bits, so a log-probability of -10 is exact to 1e-6 at best,
 # and after the sums of some ten layers to about 1e-5: a trained model of four layers shows 8e-6, and 5e-3 if a scale is
-# off by a thousandth. The limit stands between the two, a hundred times above the noise: deeper models are noisier.
+# wrong by a thousandth. The tolerance lies between the two, a hundred times above the noise: deeper models are noisier.
 FLOAT32_TOLERANCE = 1e-3
 # A bfloat16 has 8 bits and a float16 has 11, so that 10 is rounded to 0.06 and to 0.008; the same model shows 0.12 and
-# 0.015. There is little room between this noise and a fault: a model is best verified in float32.
+# 0.015. There is little room between this noise and a bug: verify in float32 if possible.
 TOLERANCES = {torch.bfloat16: 0.5, torch.float16: 0.05}
 
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Two ways to one result, and how far apart they came out."""
+    """The result of one check: two ways to compute a result, and their largest difference."""
 
     name: str
-    largest_difference: float  # infinite where the two cannot be compared
+    largest_difference: float  # infinite if the two cannot be compared
     tolerance: float
     passed: bool
     detail: str
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; JSON has no infinity, so one is null."""
+        """The result as plain data; an infinite difference becomes null, because JSON has no infinity."""
         difference = self.largest_difference if math.isfinite(self.largest_difference) else None
         return {**asdict(self), "largest_difference": difference}
 
 
 class Example(NamedTuple):
-    """A pair as ids, without ends."""
+    """A sentence pair as ids, without end symbols."""
 
-    source: Reading
+    source: SourceIds
     target: list[int]
 
 
-class Forced(NamedTuple):
-    """Some examples as one batch for `decode`."""
+class TeacherForcedBatch(NamedTuple):
+    """Examples as a batch for `decode`."""
 
     source: Source
-    prefix: Tensor  # (B, T) begin first
+    prefix: Tensor  # (B, T) the targets, begin symbol first
     mask: Tensor  # (B, T), True = real
 
 
 def verify(
     folder: ModelFolder, pairs: Sequence[Pair], device: torch.device | str = "cpu", where: str = "model"
 ) -> Iterator[Equivalence]:
-    """Every equivalence of a model folder in memory, one after the other."""
+    """Yield the results of all checks of a model folder in memory."""
     translator = translator_from(folder, device, where)
-    examples = read_examples(translator, pairs)
-    yield cached_and_uncached(translator, examples)
-    yield alone_and_in_a_batch(translator, examples)
-    yield explicit_and_fused(translator, examples)
-    yield scorer_and_search(translator, examples)
-    yield saved_and_loaded(folder, translator, examples)
+    examples = usable_examples(translator, pairs)
+    yield check_cached_decoding(translator, examples)
+    yield check_batching(translator, examples)
+    yield check_explicit_attention(translator, examples)
+    yield check_scores(translator, examples)
+    yield check_saving(folder, translator, examples)
 
 
-def read_examples(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
-    """The pairs that the model can hold, as ids; a source without text is nothing to encode."""
-    sources = translator.read([pair.source for pair in pairs])
+def usable_examples(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
+    """The pairs as ids, without those that have an empty source or are too long for the model."""
+    sources = translator.source_ids([pair.source for pair in pairs])
     targets = translator.tokenizers.target.encode_batch([pair.target for pair in pairs])
     limit = translator.model.longest or math.inf
     examples = [
         Example(source, target)
         for source, target in zip(sources, targets, strict=True)
-        if longest(source) and max(longest(source), len(target)) < limit
+        if max_ids(source) and max(max_ids(source), len(target)) < limit
     ]
     if not examples:
         raise SaccadeError(
@@ -111,263 +111,264 @@ def read_examples(translator: Translator, pairs: Sequence[Pair]) -> list[Example
 
 
 @torch.inference_mode()
-def cached_and_uncached(translator: Translator, examples: Sequence[Example]) -> Equivalence:
-    """Stepping with a state against decoding all places; half way the rows change places, as in a beam search."""
-    model, largest, places = translator.model, 0.0, 0
-    for rows in mixed_batches(examples):
-        batch = forced(translator, [examples[row] for row in rows])
+def check_cached_decoding(translator: Translator, examples: Sequence[Example]) -> Equivalence:
+    """cached = uncached: `step` with a state against `decode`; in the middle the state is reordered as in a beam."""
+    model, largest, positions = translator.plan, 0.0, 0
+    for indices in mixed_batches(examples):
+        batch = teacher_forced(translator, [examples[index] for index in indices])
         memory = model.encode(batch.source)
-        whole = model.decode(batch.prefix, memory).outputs[batch.mask]  # (M, D)
-        stepped = stepped_outputs(model, batch, memory)[batch.mask]
-        largest = max(largest, largest_difference(model, stepped, whole))
-        places += len(whole)
-    return judged("cached = uncached", model, largest, f"{len(examples):,} sentences, {places:,} places")
+        uncached = model.decode(batch.prefix, memory).outputs[batch.mask]  # (M, D)
+        cached = stepped_outputs(model, batch, memory)[batch.mask]  # (M, D)
+        largest = max(largest, largest_difference(model, cached, uncached))
+        positions += len(uncached)
+    return judge("cached = uncached", model, largest, f"{len(examples):,} sentences, {positions:,} positions")
 
 
 @torch.inference_mode()
-def alone_and_in_a_batch(translator: Translator, examples: Sequence[Example]) -> Equivalence:
-    """Sentences by themselves against a batch, by forced decoding, greedy search and beam search."""
-    model, largest, tolerance = translator.model, 0.0, tolerance_of(translator.model)
-    greedy, beam = Outputs("greedy", settings(translator, 1)), Outputs("beam", settings(translator, widest(translator)))
-    padding, room = 0, 0
-    for rows in mixed_batches(examples):
-        batch = forced(translator, [examples[row] for row in rows])
-        memory = model.encode(batch.source)
-        together = model.decode(batch.prefix, memory).outputs
-        written = {
-            each.name: search_source(model, batch.source, each.config, translator.symbols) for each in (greedy, beam)
-        }
+def check_batching(translator: Translator, examples: Sequence[Example]) -> Equivalence:
+    """alone = in a batch: forced decoding, greedy search and beam search of each sentence, alone and in a batch."""
+    model, largest, tolerance = translator.plan, 0.0, tolerance_of(translator.model)
+    greedy = OutputComparison("greedy", search_settings(translator, 1))
+    beam = OutputComparison("beam", search_settings(translator, beam_width(translator)))
+    padding, size = 0, 0
+    for indices in mixed_batches(examples):
+        batch = teacher_forced(translator, [examples[index] for index in indices])
+        batched = model.decode(batch.prefix, model.encode(batch.source)).outputs  # (B, T, D)
+        hypotheses = {each.name: decode(translator, batch.source, each.settings) for each in (greedy, beam)}
         padding += int((~batch.source.mask).sum() + (~batch.mask).sum())
-        room += batch.source.mask.numel() + batch.mask.numel()
-        for place, row in enumerate(rows):
-            single = forced(translator, [examples[row]])
-            own = model.encode(single.source)
-            alone = model.decode(single.prefix, own).outputs[0]  # (T, D)
-            largest = max(largest, largest_difference(model, together[place, : len(alone)], alone))
+        size += batch.source.mask.numel() + batch.mask.numel()
+        for row, index in enumerate(indices):
+            single = teacher_forced(translator, [examples[index]])
+            memory = model.encode(single.source)
+            alone = model.decode(single.prefix, memory).outputs[0]  # (T, D)
+            largest = max(largest, largest_difference(model, batched[row, : len(alone)], alone))
             for each in (greedy, beam):
-                [[best, *_]] = search_source(model, single.source, each.config, translator.symbols)
-                each.compare(best, written[each.name][place][0], model, own, translator.symbols)
-    # Both choose what is best for them: two that differ by up to the tolerance each can part at twice the tolerance.
-    ties = max(greedy.margins, default=0.0) <= 2 * tolerance
-    detail = f"{len(examples):,} sentences, {padding / room:.0%} of the batches is padding; {greedy}; {beam}"
-    return Equivalence("alone = in a batch", largest, tolerance, largest <= tolerance and ties, detail)
+                [[best, *_]] = decode(translator, single.source, each.settings)
+                each.compare(best, hypotheses[each.name][row][0], model, memory, translator.symbols)
+    # Each path may be off by the tolerance, so two tokens may change places if they are within twice the tolerance.
+    only_ties = max(greedy.gaps, default=0.0) <= 2 * tolerance
+    detail = f"{len(examples):,} sentences, {padding / size:.0%} of the batches is padding; {greedy}; {beam}"
+    return Equivalence("alone = in a batch", largest, tolerance, largest <= tolerance and only_ties, detail)
 
 
 @torch.inference_mode()
-def explicit_and_fused(translator: Translator, examples: Sequence[Example]) -> Equivalence:
-    """The path that records against the fast one, in the encoder, in `decode` and in `step`."""
-    model, largest, records = translator.model, 0.0, 0
-    for rows in mixed_batches(examples):
-        batch = forced(translator, [examples[row] for row in rows])
+def check_explicit_attention(translator: Translator, examples: Sequence[Example]) -> Equivalence:
+    """explicit = fused: outputs with and without recorded attention, in the encoder, in `decode` and in `step`."""
+    model, largest, records = translator.plan, 0.0, 0
+    for indices in mixed_batches(examples):
+        batch = teacher_forced(translator, [examples[index] for index in indices])
         memory, recorded = model.encode(batch.source), model.encode(batch.source, record=True)
-        whole, explained = model.decode(batch.prefix, memory), model.decode(batch.prefix, recorded, record=True)
+        fused, explicit = model.decode(batch.prefix, memory), model.decode(batch.prefix, recorded, record=True)
         stepped = stepped_outputs(model, batch, memory), stepped_outputs(model, batch, recorded, record=True)
-        for fast, slow in ((whole.outputs, explained.outputs), stepped):
-            largest = max(largest, largest_difference(model, slow[batch.mask], fast[batch.mask]))
-        records = len(recorded.attention) + len(explained.attention)
-    return judged("explicit = fused", model, largest, f"{len(examples):,} sentences, {records} attentions recorded")
+        for one, other in ((fused.outputs, explicit.outputs), stepped):
+            largest = max(largest, largest_difference(model, other[batch.mask], one[batch.mask]))
+        records = len(recorded.attention) + len(explicit.attention)
+    return judge("explicit = fused", model, largest, f"{len(examples):,} sentences, {records} attention records")
 
 
 @torch.inference_mode()
-def scorer_and_search(translator: Translator, examples: Sequence[Example]) -> Equivalence:
-    """What every search reports of its outputs against forced decoding of the same tokens."""
-    model, symbols, largest, count = translator.model, translator.symbols, 0.0, 0
+def check_scores(translator: Translator, examples: Sequence[Example]) -> Equivalence:
+    """scorer = search: log-probabilities that every search reports, and forced decoding of the same tokens."""
+    model, symbols, largest, count = translator.plan, translator.symbols, 0.0, 0
     searches = [
-        settings(translator, 1),
-        settings(translator, widest(translator), nbest=widest(translator)),
-        settings(translator, 1, sample=True, nbest=SAMPLES),
+        search_settings(translator, 1),
+        search_settings(translator, beam_width(translator), nbest=beam_width(translator)),
+        search_settings(translator, 1, sample=True, nbest=SAMPLES),
     ]
-    for rows in mixed_batches(examples):
-        source = forced(translator, [examples[row] for row in rows]).source
+    for indices in mixed_batches(examples):
+        source = teacher_forced(translator, [examples[index] for index in indices]).source
         memory = model.encode(source)
-        for config in searches:
-            found = search_source(model, source, config, symbols, indices=rows)  # which may encode by itself
-            outputs = [(row, each) for row, several in enumerate(found) for each in several]
-            outputs = [(row, each) for row, each in outputs if written_symbols(each, symbols)]
-            largest = max(largest, reported_difference(model, memory, outputs, symbols)) if outputs else largest
+        for settings in searches:
+            hypotheses = decode(translator, source, settings, indices)  # may run its own encoder
+            outputs = [(row, output) for row, nbest in enumerate(hypotheses) for output in nbest]
+            outputs = [(row, output) for row, output in outputs if output_symbols(output, symbols)]
+            largest = max(largest, score_difference(model, memory, outputs, symbols)) if outputs else largest
             count += len(outputs)
-    largest = largest if count else math.inf  # a model that finds every output impossible has nothing to compare
-    return judged("scorer = search", model, largest, f"{count:,} outputs of greedy search, beam search and sampling")
+    largest = largest if count else math.inf  # a model that gives every output probability 0 has nothing to compare
+    return judge("scorer = search", model, largest, f"{count:,} outputs of greedy search, beam search and sampling")
 
 
-def reported_difference(
+def decode(
+    translator: Translator, source: Source, settings: DecodingConfig, indices: Sequence[int] | None = None
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each row of a source, best first."""
+    return search(translator.plan, SearchRequest(source, settings, translator.symbols, indices=indices))
+
+
+def score_difference(
     model: Decodes, memory: Memory, outputs: Sequence[tuple[int, Hypothesis]], symbols: Symbols
 ) -> float:
-    """How far the log-probabilities of outputs, each with its row of the memory, are from those of forced decoding."""
+    """The largest difference between reported log-probabilities and forced decoding; each output has its memory row."""
     device, largest = memory.mask.device, 0.0
     rows = torch.tensor([row for row, _ in outputs], device=device)
-    ids = [torch.tensor(written_symbols(output, symbols)) for _, output in outputs]
-    targets = pad_sequence(ids, batch_first=True, padding_value=symbols.pad).to(device)
+    ids = [torch.tensor(output_symbols(output, symbols)) for _, output in outputs]
+    targets = pad_sequence(ids, batch_first=True, padding_value=symbols.pad).to(device)  # (N, T)
     scores = score(model, select(memory, rows), targets, symbols)
     for number, (_, output) in enumerate(outputs):
         scored = scores.token_log_probabilities[number][scores.mask[number]].cpu()
         total = scores.log_probability[number : number + 1].cpu()
         largest = max(largest, difference(torch.tensor(output.token_log_probabilities), scored))
-        # A sum of n terms may be n times as far off.
+        # The rounding errors of n terms add up in their sum.
         largest = max(largest, difference(torch.tensor([output.log_probability]), total) / max(1, len(scored)))
     return largest
 
 
 @torch.inference_mode()
-def saved_and_loaded(folder: ModelFolder, translator: Translator, examples: Sequence[Example]) -> Equivalence:
-    """A model against itself after a journey to the disk: files, settings, weights, ids and logits, to the last bit."""
+def check_saving(folder: ModelFolder, translator: Translator, examples: Sequence[Example]) -> Equivalence:
+    """saved = loaded: files, settings, weights, ids and logits before and after saving, to the last bit."""
     name = "saved = loaded"
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "model"
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "model"
         try:
             save_model_folder(path, folder)
-            loaded = load_model_folder(path, translator.device)  # checks every file against the manifest
+            loaded = load_model_folder(path, translator.device)  # verifies every file against the manifest
         except SaccadeError as error:
             return Equivalence(name, math.inf, 0.0, False, f"{Path(error.where or '').name}: {error.what}")
         files = len(list(path.iterdir())) - 1
-    faults = [
-        what
-        for what, same in (
-            ("settings", loaded.choice == folder.choice and dict(loaded.generation) == dict(folder.generation)),
-            ("tokenizers", same_ids(translator, translator_from(loaded, translator.device), examples)),
-        )
-        if not same
-    ]
+    faults = []
+    if loaded.choice != folder.choice or dict(loaded.generation) != dict(folder.generation):
+        faults.append("settings")
+    if not equal_ids(translator, translator_from(loaded, translator.device), examples):
+        faults.append("tokenizers")
     weights, returned = weights_of(folder.model), weights_of(loaded.model)
-    faults += [f"the tensor '{key}'" for key in sorted(weights) if not same_bits(weights[key], returned.get(key))]
+    faults += [f"the tensor '{key}'" for key in sorted(weights) if not equal_bits(weights[key], returned.get(key))]
     largest = 0.0
-    for rows in mixed_batches(examples):
-        batch = forced(translator, [examples[row] for row in rows])
+    for indices in mixed_batches(examples):
+        batch = teacher_forced(translator, [examples[index] for index in indices])
         models = (folder.model, loaded.model)
         outputs = [model.decode(batch.prefix, model.encode(batch.source)).outputs[batch.mask] for model in models]
-        for one, other in zip(*(torch.split(each, ROWS) for each in outputs), strict=True):
+        for one, other in zip(*(torch.split(output, OUTPUT_ROWS) for output in outputs), strict=True):
             largest = max(largest, difference(folder.model.logits(one), loaded.model.logits(other)))
     if faults:
-        detail = f"another one came back: {', '.join(faults[:3])}{' …' if len(faults) > 3 else ''}"
+        detail = f"changed by saving and loading: {', '.join(faults[:3])}{' …' if len(faults) > 3 else ''}"
     else:
         detail = f"{files} files match their SHA-256, {len(weights)} tensors and all logits are equal to the last bit"
     return Equivalence(name, largest, 0.0, not faults and largest == 0, detail)
 
 
 @dataclass
-class Outputs:
-    """What one search makes of sentences alone and in a batch."""
+class OutputComparison:
+    """Outputs of one search for sentences alone and in a batch."""
 
     name: str
-    config: DecodingConfig
+    settings: DecodingConfig
     count: int = 0
-    margins: list[float] = field(default_factory=list)  # of the outputs that differ
+    gaps: list[float] = field(default_factory=list)  # one for each pair of outputs that differ
 
-    def compare(
-        self, alone: Hypothesis, together: Hypothesis, model: Decodes, memory: Memory, symbols: Symbols
-    ) -> None:
-        """Count a pair of outputs; if they differ, note how close the choice was."""
+    def compare(self, alone: Hypothesis, batched: Hypothesis, model: Decodes, memory: Memory, symbols: Symbols) -> None:
+        """Count a pair of outputs; if they differ, note how close the decision was."""
         self.count += 1
-        if (alone.tokens, alone.finished) != (together.tokens, together.finished):
-            if self.config.beam == 1:
-                self.margins.append(margin(model, memory, alone, together, symbols))
+        if (alone.tokens, alone.finished) != (batched.tokens, batched.finished):
+            if self.settings.beam == 1:
+                self.gaps.append(decision_gap(model, memory, alone, batched, symbols))
             else:
-                # Where a beam is cut, a tie may decide which of two lives on, and their ends may be far apart: the
-                # scores tell how far, but they do not tell a fault from a tie.
-                self.margins.append(abs(alone.score - together.score))
+                # A tie at the edge of the beam may decide which of two hypotheses survives, and their final scores may
+                # be far apart: the gap is reported, but it does not distinguish a bug from a tie.
+                self.gaps.append(abs(alone.score - batched.score))
 
     def __str__(self) -> str:
-        if not self.margins:
+        if not self.gaps:
             return f"{self.name} outputs are the same"
-        apart = "best and second are" if self.config.beam == 1 else "the scores are"
-        return (
-            f"{len(self.margins)} of {self.count} {self.name} outputs differ, where {apart} at most "
-            f"{max(self.margins):.1e} apart"
-        )
+        what = "best and second are" if self.settings.beam == 1 else "the scores are"
+        different = f"{len(self.gaps)} of {self.count} {self.name} outputs differ"
+        return f"{different}, where {what} at most {max(self.gaps):.1e} apart"
 
 
-def margin(model: Decodes, memory: Memory, one: Hypothesis, other: Hypothesis, symbols: Symbols) -> float:
-    """How far apart the log-probabilities of the first two symbols are in which two greedy outputs differ."""
-    pairs = zip(written_symbols(one, symbols), written_symbols(other, symbols), strict=False)
-    parting = next(((place, pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]), None)
-    if parting is None:  # one of them is no output at all
+def decision_gap(model: Decodes, memory: Memory, one: Hypothesis, other: Hypothesis, symbols: Symbols) -> float:
+    """The gap in log-probability between the first two different tokens of two greedy outputs."""
+    pairs = zip(output_symbols(one, symbols), output_symbols(other, symbols), strict=False)
+    different = next(((position, pair) for position, pair in enumerate(pairs) if pair[0] != pair[1]), None)
+    if different is None:  # one of them is the impossible output
         return math.inf
-    place, (first, second) = parting
-    prefix = torch.tensor([[symbols.begin, *one.tokens[:place]]], device=memory.mask.device)
+    position, (first, second) = different
+    prefix = torch.tensor([[symbols.begin, *one.tokens[:position]]], device=memory.mask.device)
     log_probabilities = model.logits(model.decode(prefix, memory).outputs[0, -1]).log_softmax(-1, dtype=torch.float32)
     return difference(log_probabilities[first : first + 1], log_probabilities[second : second + 1])
 
 
-def written_symbols(hypothesis: Hypothesis, symbols: Symbols) -> list[int]:
-    """The tokens of an output, and its end if it was reached."""
+def output_symbols(hypothesis: Hypothesis, symbols: Symbols) -> list[int]:
+    """The tokens of an output, and the end symbol if it was reached."""
     return [*hypothesis.tokens, *([symbols.end] if hypothesis.finished else [])]
 
 
-def settings(translator: Translator, beam: int, *, sample: bool = False, nbest: int = 1) -> DecodingConfig:
-    """The model's own decoding settings, but for what decides which search it is."""
+def search_settings(translator: Translator, beam: int, *, sample: bool = False, nbest: int = 1) -> DecodingConfig:
+    """The model's decoding settings, changed to greedy search, beam search or sampling."""
     plain = {"coverage_beta": 0.0, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     return translator.settings({**plain, "beam": beam, "sample": sample, "nbest": nbest})
 
 
-def widest(translator: Translator) -> int:
-    """The width of the model's own beam, or the narrowest that is one."""
+def beam_width(translator: Translator) -> int:
+    """The model's beam size, at least 2."""
     return max(2, translator.decoding.beam)
 
 
 def mixed_batches(examples: Sequence[Example]) -> list[list[int]]:
-    """The numbers of all examples in batches, long and short ones together, so that there is padding."""
-    order = sorted(range(len(examples)), key=lambda row: longest(examples[row].source) + len(examples[row].target))
+    """Indices of all examples in batches that mix short and long ones, so that there is padding."""
+    order = sorted(
+        range(len(examples)), key=lambda index: max_ids(examples[index].source) + len(examples[index].target)
+    )
     count = math.ceil(len(order) / BATCH)
     return [order[first::count] for first in range(count)]
 
 
-def forced(translator: Translator, examples: Sequence[Example]) -> Forced:
+def teacher_forced(translator: Translator, examples: Sequence[Example]) -> TeacherForcedBatch:
     """Examples as one batch on the translator's device."""
     symbols = translator.symbols
-    rows = [torch.tensor([symbols.begin, *example.target]) for example in examples]
-    prefix = pad_sequence(rows, batch_first=True, padding_value=symbols.pad).to(translator.device)
-    return Forced(translator.source_of([example.source for example in examples]), prefix, prefix != symbols.pad)
+    prefixes = [torch.tensor([symbols.begin, *example.target]) for example in examples]
+    prefix = pad_sequence(prefixes, batch_first=True, padding_value=symbols.pad).to(translator.device)  # (B, T)
+    source = translator.collate([example.source for example in examples])
+    return TeacherForcedBatch(source, prefix, prefix != symbols.pad)
 
 
-def stepped_outputs(model: Decodes, batch: Forced, memory: Memory, *, record: bool = False) -> Tensor:
-    """The outputs (B, T, D) of one step a place; half way all rows are turned round with `select`."""
+def stepped_outputs(model: Decodes, batch: TeacherForcedBatch, memory: Memory, *, record: bool = False) -> Tensor:
+    """The outputs (B, T, D) of one `step` per position; in the middle the batch order is reversed with `select`."""
     prefix, length = batch.prefix, batch.prefix.size(1)
     order = torch.arange(len(prefix), device=prefix.device)
     state, outputs = model.start(memory), []
-    for place in range(length):
-        if place == length // 2:
+    for position in range(length):
+        if position == length // 2:
             state, memory, prefix, order = select((state, memory, prefix, order), order.flip(0))
-        output, state, _ = model.step(prefix[:, place], state, memory, record=record)
+        output, state, _ = model.step(prefix[:, position], state, memory, record=record)
         outputs.append(output[order.argsort()])
     return torch.stack(outputs, dim=1)
 
 
 def largest_difference(model: Decodes, one: Tensor, other: Tensor) -> float:
-    """The largest difference of two log-probabilities, from outputs (M, D) of the same places."""
+    """The largest difference of two log-probabilities, from two outputs (M, D) of the same positions."""
     return max(
-        difference(*(model.logits(outputs).log_softmax(dim=-1, dtype=torch.float32) for outputs in both))
-        for both in zip(torch.split(one, ROWS), torch.split(other, ROWS), strict=True)
+        difference(*(model.logits(outputs).log_softmax(dim=-1, dtype=torch.float32) for outputs in pair))
+        for pair in zip(torch.split(one, OUTPUT_ROWS), torch.split(other, OUTPUT_ROWS), strict=True)
     )
 
 
 def difference(one: Tensor, other: Tensor) -> float:
-    """The largest difference of two entries; what is not a number differs without limit."""
-    apart = (one - other).abs().masked_fill(one == other, 0.0)  # two infinities are equal
-    return float(apart.masked_fill(apart.isnan(), math.inf).max()) if apart.numel() else 0.0
+    """The largest absolute difference of two tensors; NaN counts as infinite, equal infinities as 0."""
+    absolute = (one - other).abs().masked_fill(one == other, 0.0)
+    return float(absolute.masked_fill(absolute.isnan(), math.inf).max()) if absolute.numel() else 0.0
 
 
 def tolerance_of(model: Translates) -> float:
-    """How far two ways to one log-probability may be apart, by the coarsest numbers of the model."""
+    """The tolerance for differences of log-probabilities, by the least precise dtype of the model."""
     return max(TOLERANCES.get(parameter.dtype, FLOAT32_TOLERANCE) for parameter in model.parameters())
 
 
-def judged(name: str, model: Translates, largest: float, detail: str) -> Equivalence:
-    """An equivalence that holds if its largest difference is within the model's tolerance."""
+def judge(name: str, model: Translates, largest: float, detail: str) -> Equivalence:
+    """The result of a check that passes if the largest difference is within the model's tolerance."""
     tolerance = tolerance_of(model)
     return Equivalence(name, largest, tolerance, largest <= tolerance, detail)
 
 
-def same_ids(one: Translator, other: Translator, examples: Sequence[Example]) -> bool:
-    """Whether two translators turn the same ids into texts and back."""
+def equal_ids(one: Translator, other: Translator, examples: Sequence[Example]) -> bool:
+    """Whether two translators tokenize and detokenize equally."""
     texts = [one.tokenizers.target.decode(example.target) for example in examples]
     texts += [one.tokenizers.source.decode(example.source[0]) for example in examples]
-    return one.read(texts) == other.read(texts) and (
+    return one.source_ids(texts) == other.source_ids(texts) and (
         one.tokenizers.target.encode_batch(texts) == other.tokenizers.target.encode_batch(texts)
     )
 
 
-def same_bits(one: Tensor, other: Tensor | None) -> bool:
-    """Whether two tensors are equal to the last bit, zeros with a sign included."""
+def equal_bits(one: Tensor, other: Tensor | None) -> bool:
+    """Whether two tensors are bitwise equal, including the signs of zeros."""
     if other is None or one.shape != other.shape or one.dtype != other.dtype:
         return False
     return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))

@@ -23,15 +23,15 @@ from saccade.models.family import ModelConfig
 from saccade.models.transformer import DecoderLayer, EncoderLayer, Transformer, TransformerConfig
 from saccade.symbols import Symbols
 
-LONGEST = 2048  # size of the position table if the model has no maximum length
+MAX_POSITIONS = 2048  # size of the position table if the model has no maximum length
 
-MODEL, CONFIG = "model.bin", "config.json"
+MODEL = "model.bin"
 
 
 def expressible(config: ModelConfig) -> str | None:
     """Why CTranslate2 cannot express a model; None if it can."""
     if not isinstance(config, TransformerConfig):
-        return "CTranslate2 runs Transformers, and this model is none"
+        return "CTranslate2 runs only Transformers"
     if config.radius is not None:
         return "CTranslate2 has no bidirectional self-attention within a radius"
     if config.cross_radius is not None:
@@ -45,7 +45,7 @@ def expressible(config: ModelConfig) -> str | None:
 
 def longest_sequence(config: TransformerConfig) -> int:
     """The maximum length of an exported model: its learned positions, or the size of the sinusoid table."""
-    return config.max_positions if config.positions == "learned" else LONGEST
+    return config.max_positions if config.positions == "learned" else MAX_POSITIONS
 
 
 def save_ctranslate2(
@@ -57,10 +57,10 @@ def save_ctranslate2(
     """
     reason = expressible(config)
     if reason is not None:
-        raise SaccadeError(f"this model cannot be written for CTranslate2: {reason}", do="use the torch engine")
+        raise SaccadeError(f"this model cannot be exported to CTranslate2: {reason}", do="use the torch engine")
     sizes = model.source_embedding.table.size(0), model.target_embedding.table.size(0)
-    readers: Sequence[Tokenizer | None] = (None, None) if tokenizers is None else tokenizers
-    source, target = (token_names(size, reader) for size, reader in zip(sizes, readers, strict=True))
+    pair: Sequence[Tokenizer | None] = (None, None) if tokenizers is None else tokenizers
+    source, target = (token_names(size, tokenizer) for size, tokenizer in zip(sizes, pair, strict=True))
     spec = transformer_spec(model, config)
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
@@ -89,8 +89,8 @@ def transformer_spec(model: Transformer, config: TransformerConfig) -> Any:
         pre_norm=config.norm == "pre",
         activation=specs.Activation.RELU,
     )
-    spec.encoder.embeddings[0].weight = numbers(model.source_embedding.table)
-    spec.decoder.embeddings.weight = numbers(model.target_embedding.table)
+    spec.encoder.embeddings[0].weight = to_numpy(model.source_embedding.table)
+    spec.decoder.embeddings.weight = to_numpy(model.target_embedding.table)
     spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = True
     spec.encoder.position_encodings.encodings = position_table(model.source_embedding.positions, config)
     spec.decoder.position_encodings.encodings = position_table(model.target_embedding.positions, config)
@@ -101,7 +101,7 @@ def transformer_spec(model: Transformer, config: TransformerConfig) -> Any:
         set_encoder_layer(layer_spec, encoder_layer)  # type: ignore[arg-type]
     for decoder_layer, layer_spec in zip(model.decoder, spec.decoder.layer, strict=True):
         set_decoder_layer(layer_spec, decoder_layer)  # type: ignore[arg-type]
-    spec.decoder.projection.weight = numbers(model.output.table)
+    spec.decoder.projection.weight = to_numpy(model.output.table)
     return spec
 
 
@@ -133,25 +133,25 @@ def set_feed_forward(spec: Any, layer: Any) -> None:
 
 
 def set_linear(spec: Any, linear: nn.Linear) -> None:
-    """Fill a linear layer; the weight layout (out, in) is the same."""
-    spec.weight, spec.bias = numbers(linear.weight), numbers(linear.bias)
+    """Fill a linear layer; the weight layout is (out, in) in both."""
+    spec.weight, spec.bias = to_numpy(linear.weight), to_numpy(linear.bias)
 
 
 def set_norm(spec: Any, norm: Any) -> None:
     """Fill a layer norm."""
-    spec.gamma, spec.beta = numbers(norm.weight), numbers(norm.bias)
+    spec.gamma, spec.beta = to_numpy(norm.weight), to_numpy(norm.bias)
 
 
 def position_table(positions: Any, config: TransformerConfig) -> np.ndarray[Any, Any]:
     """The position table (positions, D); zeros if the model has no positions."""
     if config.positions == "learned":
-        return numbers(positions.table)
+        return to_numpy(positions.table)
     if config.positions == "none":
-        return np.zeros((LONGEST, config.width), dtype=np.float32)
-    return numbers(sinusoids(LONGEST, config.width))
+        return np.zeros((MAX_POSITIONS, config.width), dtype=np.float32)
+    return to_numpy(sinusoids(MAX_POSITIONS, config.width))
 
 
-def numbers(tensor: Tensor) -> np.ndarray[Any, Any]:
+def to_numpy(tensor: Tensor) -> np.ndarray[Any, Any]:
     """A tensor as a float32 array on the CPU."""
     return tensor.detach().float().cpu().contiguous().numpy()
 
@@ -162,5 +162,5 @@ def import_runtime() -> Any:
         return importlib.import_module("ctranslate2")
     except (ImportError, OSError):
         raise SaccadeError(
-            "CTranslate2 is not installed here", do="pip install ctranslate2, or use the torch engine"
+            "the package ctranslate2 is not installed", do="pip install ctranslate2, or use the torch engine"
         ) from None

@@ -18,14 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.layers.attention import Attended, attend, merge_heads, split_heads
+from saccade.layers.attention import attend, merge_heads, split_heads
 from saccade.layers.local_attention import LocalSelfAttention
-from saccade.layers.local_cross_attention import LocalCrossAttention, dense_cross_attend
+from saccade.layers.local_cross_attention import LocalCrossAttention
 from saccade.layers.masks import window_mask
-from saccade.layers.mixture_of_experts import Mixed, MixtureOfExperts
-from saccade.layers.multi_head import KeysValues
+from saccade.layers.mixture_of_experts import MixtureOfExperts
 from saccade.layers.positions import SinusoidalPositions, sinusoids
 from saccade.layers.recurrent import Bidirectional
+from saccade.layers.residual import SublayerOutput
+from saccade.ops.kv_cache_attention import MemoryCache, memory_reference
+from saccade.ops.packed import PackedLayout
 from saccade.ops.recurrent_cells import RecurrentState
 
 LONGEST = 2048  # positions of the sinusoid table in a graph; the layer itself extends its table on demand
@@ -46,49 +48,37 @@ def with_long_table(layer: SinusoidalPositions) -> None:
     layer.table = sinusoids(LONGEST, layer.width).to(layer.table)
 
 
-def with_one_window(layer: LocalSelfAttention) -> None:
+def with_window_mask(layer: LocalSelfAttention) -> None:
     """Use dense attention with a window mask instead of blocks, whose number depends on the length."""
-    layer.forward = MethodType(within_window, layer)  # type: ignore[method-assign]
+    layer.forward = MethodType(attend_with_window_mask, layer)  # type: ignore[method-assign]
 
 
-def within_window(
-    layer: LocalSelfAttention,
-    x: Tensor,
-    mask: Tensor | None = None,
-    *,
-    causal: bool = False,
-    record: bool = False,
-) -> Attended:
-    """x (B, T, D), mask (B, T); a padding position attends to itself, as in `local_attend`."""
-    query, key, value = (split_heads(part, layer.heads) for part in layer.query_key_value(x).chunk(3, -1))
-    seen = window_mask(x.size(1), x.size(1), layer.radius, x.device)
-    if mask is not None:
-        places = torch.arange(x.size(1), device=x.device)
-        seen = (seen & mask[:, None, None]) | (places[:, None] == places)
-    attended = attend(query, key, value, seen, causal=causal)
-    return Attended(layer.output(merge_heads(attended.context)), None)
+def attend_with_window_mask(
+    layer: LocalSelfAttention, x: Tensor, layout: PackedLayout, *, causal: bool = False, record: bool = False
+) -> SublayerOutput:
+    """x (N, D); a padding position attends to itself, as in `local_attend`."""
+    qkv = layout.unpack(layer.query_key_value(x))  # (B, T, 3D)
+    query, key, value = (split_heads(part, layer.heads) for part in qkv.chunk(3, -1))
+    positions = torch.arange(qkv.size(1), device=x.device)
+    near = window_mask(qkv.size(1), qkv.size(1), layer.radius, x.device)
+    visible = (near & layout.mask[:, None, None]) | (positions[:, None] == positions)
+    attended = attend(query, key, value, visible, causal=causal)
+    return layer.project(layout.pack(merge_heads(attended.context)), None)
 
 
-def with_whole_memory(layer: LocalCrossAttention) -> None:
-    """Use dense cross-attention with a band mask instead of slices of the memory."""
-    layer.forward = MethodType(within_band, layer)  # type: ignore[method-assign]
-    layer.step = MethodType(step_within_band, layer)  # type: ignore[method-assign]
+def with_band_mask(layer: LocalCrossAttention) -> None:
+    """Use dense cross-attention with a band mask instead of a slice of the memory."""
+    layer.step = MethodType(step_with_band_mask, layer)  # type: ignore[method-assign]
 
 
-def within_band(
-    layer: LocalCrossAttention, x: Tensor, memory: KeysValues, mask: Tensor, *, record: bool = False
-) -> Attended:
-    """x (B, T, D), mask (B, S)."""
-    query, places = split_heads(layer.query(x), layer.heads), torch.arange(x.size(1), device=x.device)
-    return layer.finish(dense_cross_attend(query, memory, mask, layer.band, places))
-
-
-def step_within_band(
-    layer: LocalCrossAttention, x: Tensor, memory: KeysValues, mask: Tensor, place: int, *, record: bool = False
-) -> Attended:
-    """x (B, W, D), mask (B, S)."""
-    query, places = split_heads(layer.query(x), layer.heads), torch.arange(place, place + 1, device=x.device)
-    return layer.finish(dense_cross_attend(query, memory, mask, layer.band, places))
+def step_with_band_mask(
+    layer: LocalCrossAttention, x: Tensor, memory: MemoryCache, position: int, *, record: bool = False
+) -> SublayerOutput:
+    """One new position x (N, D)."""
+    query, window = layer.query(x), layer.band.window(position, memory.counts)
+    assert memory.padded is not None, "a traced model runs without kernels"
+    attended = memory_reference(query, memory.padded, memory.counts, layer.heads, window=window, record=True)
+    return layer.project(attended.context, None)
 
 
 def with_all_experts(layer: MixtureOfExperts) -> None:
@@ -96,16 +86,14 @@ def with_all_experts(layer: MixtureOfExperts) -> None:
     layer.forward = MethodType(all_experts, layer)  # type: ignore[method-assign]
 
 
-def all_experts(layer: MixtureOfExperts, x: Tensor, real: Tensor | None = None) -> Mixed:
-    """x (B, T, D); the output is 0 at positions where `real` (B, T) is False."""
-    flat = x.flatten(0, 1)  # (B·T, D)
-    scores = layer.scores(flat)  # (B·T, E)
-    best, chosen = scores.topk(layer.per_token, -1)  # (B·T, k)
-    gates = torch.zeros_like(scores).scatter(1, chosen, layer.gates(scores, best))  # (B·T, E)
-    inner = F.relu(torch.matmul(flat, layer.expand) + layer.expand_bias[:, None])  # (E, B·T, inner)
-    outer = torch.matmul(inner, layer.contract) + layer.contract_bias[:, None]  # (E, B·T, D)
-    output = (outer * gates.t()[:, :, None]).sum(0).view(x.shape)
-    return Mixed(output if real is None else output * real[:, :, None], None)
+def all_experts(layer: MixtureOfExperts, x: Tensor, layout: PackedLayout | None = None) -> SublayerOutput:
+    """x (N, D)."""
+    scores = layer.scores(x)  # (N, E)
+    best, chosen = scores.topk(layer.per_token, -1)  # (N, k)
+    gates = torch.zeros_like(scores).scatter(1, chosen, layer.gates(scores, best))  # (N, E)
+    inner = F.relu(torch.matmul(x, layer.expand) + layer.expand_bias[:, None])  # (E, N, inner)
+    outer = torch.matmul(inner, layer.contract) + layer.contract_bias[:, None]  # (E, N, D)
+    return SublayerOutput((outer * gates.t()[:, :, None]).sum(0), None)
 
 
 def with_all_tokens(layer: Bidirectional) -> None:
@@ -122,8 +110,8 @@ def all_tokens(
 
 FORMS: Mapping[type[nn.Module], Callable[[Any], None]] = {
     SinusoidalPositions: with_long_table,
-    LocalSelfAttention: with_one_window,
-    LocalCrossAttention: with_whole_memory,
+    LocalSelfAttention: with_window_mask,
+    LocalCrossAttention: with_band_mask,
     MixtureOfExperts: with_all_experts,
     Bidirectional: with_all_tokens,
 }

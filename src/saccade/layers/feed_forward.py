@@ -1,12 +1,13 @@
-"""The position-wise feed-forward network: the same two linear maps at every place."""
+"""The position-wise feed-forward network: the same two linear maps at every position."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from saccade.layers.residual import SublayerOutput
 from saccade.ops.bias_activation import bias_relu
 from saccade.ops.linear import packed_linear
+from saccade.ops.packed import PackedLayout
 
 
 class FeedForward(nn.Module):
@@ -21,11 +22,7 @@ class FeedForward(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., D)."""
-        return self.contract(F.relu(self.expand(x)))  # type: ignore[no-any-return]
-
-    def rows(self, x: Tensor) -> Tensor:
-        """Of a packed batch (N, D), without the last bias."""
-        inner = bias_relu(packed_linear(x, self.expand.weight), self.expand.bias)
-        return packed_linear(inner, self.contract.weight)
+    def forward(self, x: Tensor, layout: PackedLayout | None = None) -> SublayerOutput:
+        """x (N, D); positions do not interact, so the layout is not read."""
+        inner = bias_relu(packed_linear(x, self.expand.weight), self.expand.bias)  # (N, inner)
+        return SublayerOutput(packed_linear(inner, self.contract.weight), self.contract.bias)

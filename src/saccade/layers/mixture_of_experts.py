@@ -1,7 +1,7 @@
 """A sparsely-gated mixture of experts in place of a feed-forward network (Shazeer et al. 2017, section 2).
 
 y = Σ_i G(x)_i E_i(x) (eq. 1), where each expert E_i is a feed-forward network and all but k of the gates are 0, so that
-a place costs k experts however many there are. Departures: instead of the losses of section 4, one loss that keeps the
+a token costs k experts however many there are. Departures: instead of the losses of section 4, one loss that keeps the
 experts evenly busy and a capacity for each of them, as in the Switch Transformer (Fedus et al. 2021, section 2.2), with
 k choices instead of one.
 """
@@ -17,36 +17,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.interface import Auxiliary
+from saccade.layers.residual import SublayerOutput
+from saccade.ops.packed import PackedLayout
 from saccade.ops.rng import normal_like
 
 TILE = 32
 """Rows of one product in evaluation."""
 
 SUMS = ("balance", "dropped", "routed")
-"""What a model with experts reports, see `auxiliary_of`."""
+"""What a model with experts reports, see `auxiliary_loss`."""
 
 
 class Routing(NamedTuple):
-    """How a batch was shared out in training."""
+    """How a batch was distributed over the experts in training."""
 
-    balance: Tensor  # a scalar, 1 if all experts are equally busy; a gradient flows from it
-    dropped: Tensor  # places that an expert had no room for, each counted as 1/k
-    routed: Tensor  # real places
-
-
-class Mixed(NamedTuple):
-    """What the experts made of a batch, and in training how it was shared out."""
-
-    output: Tensor  # (B, T, D)
-    routing: Routing | None
+    balance: Tensor  # a scalar, 1 if all experts are equally busy; differentiable
+    dropped: Tensor  # tokens that an expert had no room for, each counted as 1/k
+    routed: Tensor  # all tokens
 
 
 class MixtureOfExperts(nn.Module):
-    """E feed-forward networks, of which a router chooses k for each place.
+    """E feed-forward networks, of which a router chooses k for each token.
 
-    In training an expert takes `capacity_factor` times its even share of a batch; what comes later in the sequence is
-    dropped, and the residual connection alone carries it on. In evaluation nothing is dropped: a place's output depends
-    neither on the batch nor on padding.
+    In training an expert takes `capacity_factor` times its even share of a batch; later positions beyond that are
+    dropped, and only the residual connection carries them on. In evaluation nothing is dropped: a token's output does
+    not depend on the batch.
     """
 
     def __init__(
@@ -77,17 +72,14 @@ class MixtureOfExperts(nn.Module):
         for bias in (self.expand_bias, self.contract_bias):
             nn.init.zeros_(bias)
 
-    def forward(self, x: Tensor, real: Tensor | None = None) -> Mixed:
-        """x (B, T, D); places where `real` (B, T) is False go to no expert and come out as 0."""
-        flat = x.flatten(0, 1)  # (B·T, D)
-        scores = self.scores(flat)  # (B·T, E)
-        best, chosen = scores.topk(self.per_token, -1)  # (B·T, k)
-        gates = self.gates(scores, best)  # (B·T, k)
-        # Assignments of a place to an expert, place by place over all sequences: what the capacity leaves out depends
-        # on the choices of earlier places alone: the future stays hidden, in training and in the tiles of evaluation.
-        order = torch.arange(len(flat), device=x.device).view(x.shape[:2]).t().flatten()
-        if real is not None:
-            order = order[real.t().flatten()]
+    def forward(self, x: Tensor, layout: PackedLayout | None = None) -> SublayerOutput:
+        """x (N, D) packed; without a layout all tokens are at one position."""
+        scores = self.scores(x)  # (N, E)
+        best, chosen = scores.topk(self.per_token, -1)  # (N, k)
+        gates = self.gates(scores, best)  # (N, k)
+        # Assignments of a token to an expert, position by position over all sequences: what exceeds the capacity then
+        # depends on the choices of earlier positions only, and the future stays hidden.
+        order = torch.arange(len(x), device=x.device) if layout is None else layout.positions().argsort(stable=True)
         tokens = order.repeat_interleave(self.per_token)  # (A,)
         experts = chosen.index_select(0, order).flatten()  # (A,)
         weights = gates.index_select(0, order).flatten()  # (A,)
@@ -104,28 +96,27 @@ class MixtureOfExperts(nn.Module):
             )
             by_expert, counts = by_expert[rank < room], counts.clamp(max=room)
         tokens = tokens[by_expert]
-        made = self.products(flat.index_select(0, tokens), counts.tolist())  # (A, D), by expert
-        weighted = made * weights[by_expert, None].to(made.dtype)
-        output = weighted.new_zeros(flat.shape).index_add(0, tokens, weighted)
-        return Mixed(output.view(x.shape), routing)
+        outputs = self.products(x.index_select(0, tokens), counts.tolist())  # (A, D), by expert
+        weighted = outputs * weights[by_expert, None].to(outputs.dtype)
+        return SublayerOutput(weighted.new_zeros(x.shape).index_add(0, tokens, weighted), None, routing=routing)
 
-    def scores(self, flat: Tensor) -> Tensor:
-        """The router's scores (B·T, E), in training with noise of a learned size if asked for (eq. 4).
+    def scores(self, x: Tensor) -> Tensor:
+        """The router's scores (N, E), in training with noise of a learned scale if configured (eq. 4).
 
-        They stay in full precision under autocast: a choice rests on them (Fedus et al. 2021, section 2.4).
+        They stay in full precision under autocast, because they decide a choice (Fedus et al. 2021, section 2.4).
         """
-        wide = flat.to(torch.promote_types(flat.dtype, torch.float32))
-        with torch.autocast(flat.device.type, enabled=False):
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        with torch.autocast(x.device.type, enabled=False):
             scores = F.linear(wide, self.router.to(wide.dtype))
             if self.noise is None or not self.training:
                 return scores
             return scores + normal_like(scores) * F.softplus(F.linear(wide, self.noise.to(wide.dtype)))
 
     def gates(self, scores: Tensor, best: Tensor) -> Tensor:
-        """The softmax over the k best scores (eq. 3 and 5), (B·T, k).
+        """The softmax over the k best scores (eq. 3 and 5), (N, k).
 
-        That of one alone is always 1 and would teach the router nothing; with k = 1 the gate is the probability among
-        all experts (Fedus et al. 2021, eq. 1).
+        With k = 1 it would always be 1 and give the router no gradient; the gate is then the probability among all
+        experts (Fedus et al. 2021, eq. 1).
         """
         return best.softmax(-1) if self.per_token > 1 else (best - scores.logsumexp(-1, keepdim=True)).exp()
 
@@ -133,8 +124,8 @@ class MixtureOfExperts(nn.Module):
         """Rows (A, D), the first `counts[0]` for the first expert and so on, each through its expert.
 
         In training an expert is two products over its rows. The last bits of such a product depend on the number of
-        rows, and so on where later places go; in evaluation it is made of tiles of one size, and a row's result is the
-        same whatever else there is.
+        rows, and so on the experts of later positions; in evaluation it is computed in tiles of one size, so that a
+        row's result does not depend on other rows.
         """
         network = feed if self.training else feed_in_tiles
         weights = zip(*(weight.unbind() for weight in self.stacks()), strict=True)
@@ -152,7 +143,7 @@ def feed(x: Tensor, expand: Tensor, expand_bias: Tensor, contract: Tensor, contr
 
 
 def feed_in_tiles(x: Tensor, expand: Tensor, expand_bias: Tensor, contract: Tensor, contract_bias: Tensor) -> Tensor:
-    """The same as `feed`, `TILE` rows at a time."""
+    """One expert, `TILE` rows of x (n, D) at a time."""
     tiles = F.pad(x, (0, 0, 0, -len(x) % TILE)).view(-1, TILE, x.size(1))
     inner = F.relu(torch.bmm(tiles, expand.expand(len(tiles), -1, -1)) + expand_bias)  # (n, TILE, inner)
     outer = torch.bmm(inner, contract.expand(len(tiles), -1, -1)) + contract_bias  # (n, TILE, D)
@@ -160,24 +151,24 @@ def feed_in_tiles(x: Tensor, expand: Tensor, expand_bias: Tensor, contract: Tens
 
 
 def capacity(factor: float, per_token: int, tokens: int, experts: int) -> int:
-    """The places that an expert takes of a batch (Fedus et al. 2021, eq. 3, times k)."""
+    """The number of tokens that an expert takes of a batch (Fedus et al. 2021, eq. 3, times k)."""
     return math.ceil(min(factor * per_token * tokens / experts, tokens))
 
 
 def balance(scores: Tensor, counts: Tensor) -> Tensor:
-    """E Σ_i f_i P_i: the share of the places that expert i gets, and its mean probability (Fedus et al. 2021, eq. 4-6).
+    """E Σ_i f_i P_i: the share of the tokens that expert i gets, and its mean probability (Fedus et al. 2021, eq. 4-6).
 
-    scores (n, E), counts (E,); 1 if both are even, E if one expert gets all. The weight α comes later.
+    scores (n, E), counts (E,); 1 if both are even, E if one expert gets all. `auxiliary_loss` applies the weight α.
     """
     shares = counts / counts.sum().clamp(min=1)
     probabilities = scores.softmax(-1).sum(0) / max(1, len(scores))
     return counts.numel() * (shares * probabilities).sum()
 
 
-def auxiliary_of(routings: Iterable[Routing | None], weight: float) -> Auxiliary | None:
-    """What a stack of layers asks for: the balance of each layer with experts, times the weight; None without such.
+def auxiliary_loss(routings: Iterable[Routing | None], weight: float) -> Auxiliary | None:
+    """The balance loss of a stack of layers, times its weight; None for layers without experts.
 
-    The sums are over places: `dropped / routed` is the share that found no room and `balance / routed` the balance,
+    The sums are over tokens: `dropped / routed` is the share that found no room and `balance / routed` the balance,
     both as means over the layers.
     """
     found = [routing for routing in routings if routing is not None]

@@ -2,49 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from saccade.ops.dropout import dropout
-from saccade.ops.layer_norm import residual_layer_norm
+from saccade.ops.layer_norm import layer_norm, residual_layer_norm
 
-NormPlace = Literal["post", "pre"]
+if TYPE_CHECKING:
+    from saccade.layers.mixture_of_experts import Routing
+
+NormPlacement = Literal["post", "pre"]
 
 
-class PackedHidden(NamedTuple):
-    """What flows between the sublayers of a packed batch."""
+class Hidden(NamedTuple):
+    """Hidden states between two sublayers."""
 
-    x: Tensor  # (N, D) residual sum
-    normal: Tensor  # (N, D) input of the next sublayer
+    x: Tensor  # (N, D) the residual stream
+    normed: Tensor  # (N, D) the input of the next sublayer; pre-norm: LayerNorm(x), post-norm: x
+
+
+class SublayerOutput(NamedTuple):
+    """The output of a sublayer: its last linear layer without the bias, which the fused residual sum adds."""
+
+    values: Tensor  # (N, D)
+    bias: Tensor | None  # (D,)
+    weights: Tensor | None = None  # attention weights, if recorded
+    routing: Routing | None = None  # of a mixture of experts, in training
 
 
 class Residual(nn.Module):
-    """post: LayerNorm(x + sublayer(x)) (Vaswani et al. 2017, section 3.1); pre: x + sublayer(LayerNorm(x))."""
+    """post: LayerNorm(x + sublayer(x)) (Vaswani et al. 2017, section 3.1); pre: x + sublayer(LayerNorm(x)).
 
-    def __init__(self, width: int, probability: float, norm: NormPlace) -> None:
+    A sum and the layer norm that follows it are one op. With the norm before the sublayer, the norm that follows a sum
+    belongs to the next sublayer, or to the end of the stack.
+    """
+
+    def __init__(self, width: int, probability: float, norm: NormPlacement) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.probability = probability
         self.pre = norm == "pre"
 
-    def before(self, x: Tensor) -> Tensor:
-        """What the sublayer reads."""
-        return self.norm(x) if self.pre else x
+    def begin(self, x: Tensor) -> Hidden:
+        """The input of the first sublayer of a stack, x (N, D)."""
+        norm = self.norm
+        return Hidden(x, layer_norm(x, norm.weight, norm.bias, norm.eps) if self.pre else x)
 
-    def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
-        """The sum of the input and what the sublayer made of it."""
-        total = x + dropout(sublayer, self.probability, self.training)
-        return total if self.pre else self.norm(total)
-
-    def rows(self, rows: PackedHidden, sublayer: Tensor, bias: Tensor, following: nn.LayerNorm) -> PackedHidden:
-        """`after` of a packed batch and, with the norm before the sublayer, the `before` of the sublayer that follows.
-
-        The sublayer ended in a product, whose bias is added here.
-        """
-        probability = self.probability if self.training else 0.0
-        norm = following if self.pre else self.norm
-        total, normal = residual_layer_norm(
-            rows.x, sublayer, bias, norm.weight, norm.bias, norm.eps, probability=probability
+    def forward(self, hidden: Hidden, sublayer: SublayerOutput, next_norm: nn.LayerNorm) -> Hidden:
+        """Add the output of the sublayer, with dropout, and normalise; post-norm does not read `next_norm`."""
+        norm = next_norm if self.pre else self.norm
+        total, normed = residual_layer_norm(
+            *(hidden.x, sublayer.values, sublayer.bias, norm.weight, norm.bias, norm.eps),
+            probability=self.probability if self.training else 0.0,
         )
-        return PackedHidden(total if self.pre else normal, normal)
+        return Hidden(total if self.pre else normed, normed)

@@ -47,7 +47,7 @@ PRESETS = {
 }
 
 MINIATURE = BahdanauConfig(width=16, embedding=16, alignment=16, readout=16)
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 
 class BahdanauState(NamedTuple):

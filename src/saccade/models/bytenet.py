@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
-from saccade.layers.convolution import Convolution, Projection, Recent
+from saccade.layers.convolution import Convolution, ConvolutionCache, Projection
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.masks import padding_mask
 from saccade.models.family import Costs, Family, ModelConfig
@@ -72,14 +72,14 @@ PRESETS = {
 }
 
 MINIATURE = ByteNetConfig(width=16, encoder_layers=2, decoder_layers=3, dilation_cycle=2)
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 
 class ByteNetState(NamedTuple):
     """What the decoder keeps between steps."""
 
     place: int
-    inputs: tuple[Recent, ...]  # of each block's convolution, the last (kernel - 1)·dilation: (N, D/2) each
+    inputs: tuple[ConvolutionCache, ...]  # of each block's convolution, the last (kernel - 1)·dilation: (N, D/2) each
 
 
 class Block(nn.Module):
@@ -101,7 +101,7 @@ class Block(nn.Module):
         read = self.before(x)
         return self.after(x, self.convolution(read if hidden is None else read.masked_fill(hidden, 0.0)))
 
-    def step(self, x: Tensor, inputs: Recent) -> tuple[Tensor, Recent]:
+    def step(self, x: Tensor, inputs: ConvolutionCache) -> tuple[Tensor, ConvolutionCache]:
         """One more place x (N, D)."""
         convolved, inputs = self.convolution.step(self.before(x), inputs)
         return self.after(x, convolved), inputs
@@ -168,7 +168,7 @@ class ByteNet(nn.Module):
 
     def start(self, memory: Memory) -> ByteNetState:
         """Zeros before the first place."""
-        return ByteNetState(0, tuple(block.convolution.empty(memory.states) for block in self.decoder_blocks()))
+        return ByteNetState(0, tuple(block.convolution.empty_cache(memory.states) for block in self.decoder_blocks()))
 
     def step(self, token: Tensor, state: ByteNetState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W: the W hypotheses of a sentence read one column."""
@@ -176,7 +176,7 @@ class ByteNet(nn.Module):
         column = column.repeat_interleave(len(token) // len(column), 0)  # (N, D)
         embedded = self.target_embedding(token[:, None]).squeeze(1)  # (N, D)
         x = self.join(torch.cat([embedded, column], -1))  # (N, D)
-        kept: list[Recent] = []
+        kept: list[ConvolutionCache] = []
         for block, inputs in zip(self.decoder_blocks(), state.inputs, strict=True):
             x, inputs = block.step(x, inputs)
             kept.append(inputs)

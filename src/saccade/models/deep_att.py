@@ -70,7 +70,7 @@ PRESETS = {
 MINIATURE = DeepAttConfig(
     width=16, embedding=16, encoder_layers=3, decoder_layers=3, memory=20, attention=16, dropout=0.0
 )
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 
 class DeepAttState(NamedTuple):

@@ -35,7 +35,7 @@ class Costs(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One paper: its model, its settings, its named sizes, and one small enough for the laws."""
+    """One paper: its model, its settings, its named sizes, and a miniature for the contract tests."""
 
     paper: str
     model: Callable[[Any, VocabularySizes], Any]
@@ -45,7 +45,7 @@ class Family(NamedTuple):
     costs: Costs
     recipe: Mapping[str, Any] = NOTHING  # settings of a run that suit it; what the user says comes first
     preset_recipes: Mapping[str, Mapping[str, Any]] = NOTHING  # those that suit one of the presets better
-    variants: Sequence[Mapping[str, Any]] = ()  # settings that change the forward pass: the laws try each
+    variants: Sequence[Mapping[str, Any]] = ()  # that change the forward pass; contract tests
     attention: frozenset[AttentionKind] = frozenset({"cross"})  # what it records
     unordered: Mapping[str, Any] | None = None  # settings that make the encoder blind to order, if there are such
     costs_of: Callable[[Any], Costs] | None = None  # where settings change the costs

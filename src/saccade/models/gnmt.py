@@ -58,7 +58,7 @@ PRESETS = {
 MINIATURE = GnmtConfig(
     width=16, embedding=16, encoder_layers=3, decoder_layers=3, attention=16, dropout=0.0, tie_output=True
 )
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 RESIDUAL_FROM = 2  # counted from 0: figure 1 shows the first residual connection at the layer third from the bottom
 

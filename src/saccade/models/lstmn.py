@@ -62,7 +62,7 @@ PRESETS = {
 }
 
 MINIATURE = LstmnConfig(width=16, embedding=12, dropout=0.0)
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 
 class Tape(NamedTuple):

@@ -54,7 +54,7 @@ PRESETS = {
 }
 
 MINIATURE = LuongConfig(width=16, embedding=16, layers=2, dropout=0.0)
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 
 class LuongState(NamedTuple):

@@ -49,7 +49,7 @@ PRESETS = {
 }
 
 MINIATURE = Seq2SeqConfig(width=16, embedding=16, layers=2)
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 
 class Seq2SeqState(NamedTuple):

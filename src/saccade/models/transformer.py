@@ -7,13 +7,12 @@ positions beside the embeddings instead of added to them.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, cast
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from saccade.csrc.abi import NativeDecoder
-from saccade.csrc.library import for_inference
 from saccade.interface import (
     Attention,
     AttentionKind,
@@ -26,28 +25,17 @@ from saccade.interface import (
     Step,
     VocabularySizes,
 )
-from saccade.layers.attention import apart, side_by_side
 from saccade.layers.embedding import Embedding, OutputLayer, embedding_table
 from saccade.layers.feed_forward import FeedForward
-from saccade.layers.local_attention import LocalPast, LocalSelfAttention
+from saccade.layers.local_attention import LocalSelfAttention
 from saccade.layers.local_cross_attention import Band, LocalCrossAttention
-from saccade.layers.mixture_of_experts import SUMS, MixtureOfExperts, Routing, auxiliary_of
-from saccade.layers.multi_head import CrossAttention, KeysValues, SelfAttention
+from saccade.layers.mixture_of_experts import SUMS, MixtureOfExperts, Routing, auxiliary_loss
+from saccade.layers.multi_head import CrossAttention, SelfAttention
 from saccade.layers.positions import PositionKind, PositionUse
-from saccade.layers.residual import NormPlace, Residual
+from saccade.layers.residual import Hidden, NormPlacement, Residual
 from saccade.models.family import Costs, Family, ModelConfig
-from saccade.models.transformer_rows import (
-    RowState,
-    decode_rows,
-    encode_rows,
-    native_decoder,
-    settle,
-    start_rows,
-    step_rows,
-)
-from saccade.ops.arguments import runs_on_kernel
+from saccade.ops.kv_cache_attention import KVCache, MemoryCache
 from saccade.ops.packed import PackedLayout
-from saccade.ops.varlen_attention import LONGEST
 from saccade.symbols import Symbols
 
 
@@ -66,7 +54,7 @@ class TransformerConfig(ModelConfig):
     """Dropout of the embeddings and of each sublayer's output, P_drop."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout of the attention weights; above 0, the fused CPU kernel cannot be used."""
-    norm: NormPlace = "post"
+    norm: NormPlacement = "post"
     """Layer normalization: post (after the residual sum, as in the paper) or pre (before the sublayer)."""
     positions: PositionKind = "sinusoidal"
     """Position encoding: sinusoidal, learned or none."""
@@ -161,27 +149,27 @@ PRESETS = {
 }
 
 MINIATURE = TransformerConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=32, heads=2, dropout=0.0)
-"""Small enough for the laws."""
+"""The size that the contract tests use."""
 
 
 class LayerState(NamedTuple):
     """What one decoder layer keeps between steps."""
 
-    past: KeysValues | LocalPast  # of the target so far
-    memory: OfMemory[KeysValues]  # projected once
+    cache: KVCache  # of the target so far
+    memory: OfMemory[MemoryCache]  # projected once
 
 
 class LayerOutput(NamedTuple):
-    """A layer's output and, if recorded, where it looked; in training, how its experts shared the work."""
+    """Hidden states after a layer and, if recorded, its attention weights; in training, the routing of its experts."""
 
-    x: Tensor
+    hidden: Hidden
     self_weights: Tensor | None
     cross_weights: Tensor | None = None
     routing: Routing | None = None
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, each in a residual."""
+    """Self-attention, then feed-forward, each in a residual connection."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
@@ -190,16 +178,17 @@ class EncoderLayer(nn.Module):
         self.feed_forward = make_feed_forward(config, layer)
         self.feed_forward_residual = Residual(config.width, config.dropout, config.norm)
 
-    def forward(self, x: Tensor, mask: Tensor, record: bool) -> LayerOutput:
-        """x (B, S, D), mask (B, S)."""
-        attended = self.attention(self.attention_residual.before(x), mask, record=record)
-        x = self.attention_residual.after(x, attended.context)
-        fed, routing = feed(self.feed_forward, self.feed_forward_residual.before(x), mask)
-        return LayerOutput(self.feed_forward_residual.after(x, fed), attended.weights, None, routing)
+    def forward(self, hidden: Hidden, layout: PackedLayout, next_norm: nn.LayerNorm, record: bool) -> LayerOutput:
+        """All positions at once, packed: (N, D)."""
+        attended = self.attention(hidden.normed, layout, record=record)
+        hidden = self.attention_residual(hidden, attended, self.feed_forward_residual.norm)
+        fed = self.feed_forward(hidden.normed, layout)
+        hidden = self.feed_forward_residual(hidden, fed, next_norm)
+        return LayerOutput(hidden, attended.weights, None, fed.routing)
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, cross-attention to the memory, feed-forward, each in a residual."""
+    """Causal self-attention, cross-attention to the memory, feed-forward, each in a residual connection."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
@@ -210,42 +199,52 @@ class DecoderLayer(nn.Module):
         self.feed_forward = make_feed_forward(config, layer)
         self.feed_forward_residual = Residual(config.width, config.dropout, config.norm)
 
-    def forward(self, x: Tensor, memory: Memory, real: Tensor, record: bool) -> LayerOutput:
-        """All places at once: x (B, T, D), real (B, T)."""
-        attended = self.attention(self.attention_residual.before(x), causal=True, record=record)
-        x = self.attention_residual.after(x, attended.context)
-        keys_values = self.cross.project(memory.states)
-        crossed = self.cross(self.cross_residual.before(x), keys_values, memory.mask, record=record)
-        x = self.cross_residual.after(x, crossed.context)
-        fed, routing = feed(self.feed_forward, self.feed_forward_residual.before(x), real)
-        return LayerOutput(self.feed_forward_residual.after(x, fed), attended.weights, crossed.weights, routing)
+    def forward(
+        self,
+        hidden: Hidden,
+        layout: PackedLayout,
+        memory: Tensor,
+        memory_layout: PackedLayout,
+        next_norm: nn.LayerNorm,
+        record: bool,
+    ) -> LayerOutput:
+        """All positions at once: hidden (N, D) and memory (M, D), packed."""
+        attended = self.attention(hidden.normed, layout, causal=True, record=record)
+        hidden = self.attention_residual(hidden, attended, self.cross_residual.norm)
+        crossed = self.cross(hidden.normed, layout, memory, memory_layout, record=record)
+        hidden = self.cross_residual(hidden, crossed, self.feed_forward_residual.norm)
+        fed = self.feed_forward(hidden.normed, layout)
+        hidden = self.feed_forward_residual(hidden, fed, next_norm)
+        return LayerOutput(hidden, attended.weights, crossed.weights, fed.routing)
 
-    def start(self, memory: Memory) -> LayerState:
-        """An empty past, and the memory's keys and values."""
-        return LayerState(self.attention.empty(memory.states), OfMemory(self.cross.project(memory.states)))
+    def start(self, memory: Tensor, layout: PackedLayout) -> LayerState:
+        """An empty cache, and keys and values of the packed memory (M, D)."""
+        cache = self.attention.start(layout.mask.size(0), memory)
+        return LayerState(cache, OfMemory(self.cross.start(memory, layout)))
 
-    def step(self, x: Tensor, state: LayerState, mask: Tensor, record: bool) -> tuple[LayerOutput, LayerState]:
-        """One more place of N hypotheses: x (N, 1, D), mask (B, S)."""
-        attended, past = self.attention.step(self.attention_residual.before(x), state.past, record=record)
-        x = self.attention_residual.after(x, attended.context)
-        queries = side_by_side(self.cross_residual.before(x).squeeze(1), mask.size(0))  # (B, W, D)
-        crossed = self.cross.step(queries, state.memory.value, mask, state.past.place, record=record)
-        x = self.cross_residual.after(x, crossed.context.reshape(x.shape))
-        fed, _ = feed(self.feed_forward, self.feed_forward_residual.before(x), None)
-        x = self.feed_forward_residual.after(x, fed)
-        looks = None if crossed.weights is None else apart(crossed.weights)
-        return LayerOutput(x, attended.weights, looks), LayerState(past, state.memory)
+    def step(
+        self, hidden: Hidden, state: LayerState, next_norm: nn.LayerNorm, record: bool
+    ) -> tuple[LayerOutput, LayerState]:
+        """One new position of N hypotheses: hidden (N, D)."""
+        position = state.cache.position
+        attended, cache = self.attention.step(hidden.normed, state.cache, record=record)
+        hidden = self.attention_residual(hidden, attended, self.cross_residual.norm)
+        crossed = self.cross.step(hidden.normed, state.memory.value, position, record=record)
+        hidden = self.cross_residual(hidden, crossed, self.feed_forward_residual.norm)
+        fed = self.feed_forward(hidden.normed)
+        hidden = self.feed_forward_residual(hidden, fed, next_norm)
+        return LayerOutput(hidden, attended.weights, crossed.weights), LayerState(cache, state.memory)
 
 
-def make_self_attention(config: TransformerConfig) -> Any:
-    """Attention to all places, or to those within the radius; both step alike, each with a cache of its own."""
+def make_self_attention(config: TransformerConfig) -> SelfAttention | LocalSelfAttention:
+    """Attention to all positions, or to those within the radius."""
     if config.radius is None:
         return SelfAttention(config.width, config.heads, config.attention_dropout)
     return LocalSelfAttention(config.width, config.heads, config.radius, config.attention_dropout)
 
 
-def make_cross_attention(config: TransformerConfig) -> Any:
-    """Attention to the whole memory, or to what is near the target's own place."""
+def make_cross_attention(config: TransformerConfig) -> CrossAttention | LocalCrossAttention:
+    """Attention to the whole memory, or to a band around the target position."""
     if config.cross_radius is None:
         return CrossAttention(config.width, config.heads, config.attention_dropout)
     band = Band(config.cross_radius, config.cross_pace)
@@ -266,118 +265,75 @@ def make_feed_forward(config: TransformerConfig, layer: int) -> FeedForward | Mi
     )
 
 
-def feed(network: FeedForward | MixtureOfExperts, x: Tensor, real: Tensor | None) -> tuple[Tensor, Routing | None]:
-    """x (B, T, D) through one network, or its real places (B, T) through their experts."""
-    if isinstance(network, MixtureOfExperts):
-        return cast("tuple[Tensor, Routing | None]", network(x, real))
-    return network(x), None
-
-
 class Transformer(nn.Module):
     """Encoder and decoder stacks of attention and feed-forward layers; no recurrence, no convolution."""
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes) -> None:
         super().__init__()
         width, longest = config.width, config.max_positions
-        self.width = width
         self.longest = longest if config.positions == "learned" else None
         shared = sizes.joint if config.embeddings == "auto" else config.embeddings == "shared"
         if shared and not sizes.joint:
             raise ValueError("shared embeddings need a joint vocabulary: set data.joint, or separate embeddings")
         target_table = embedding_table(sizes.target, config.embedding_width)
         source_table = target_table if shared else embedding_table(sizes.source, config.embedding_width)
-        beside = config.position_width if config.position_use == "concatenate" else None
-        self.source_embedding = Embedding(source_table, config.dropout, config.positions, longest, beside)
-        self.target_embedding = Embedding(target_table, config.dropout, config.positions, longest, beside)
+        position_width = config.position_width if config.position_use == "concatenate" else None
+        self.source_embedding = Embedding(source_table, config.dropout, config.positions, longest, position_width)
+        self.target_embedding = Embedding(target_table, config.dropout, config.positions, longest, position_width)
         self.encoder = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.decoder_layers))
-        # Pre-norm leaves the last sum unnormalised (Xiong et al. 2020); post-norm has nothing left to do here.
+        # Pre-norm leaves the last sum unnormalised (Xiong et al. 2020); post-norm needs no norm after the stack.
         self.pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(width) if self.pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(width) if self.pre else nn.Identity()
-        self.plain = config.radius is None and config.cross_radius is None and not config.experts
-        self.drops_attention = config.attention_dropout > 0
         self.output = OutputLayer(width, target_table, tied=config.tie_output)
         self.balance_weight = config.balance_weight
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """source.values (B, S) ids."""
         assert isinstance(source.values, Tensor)
-        x = self.source_embedding(source.values)  # (B, S, D)
-        if self.packs(x, record):
-            return Memory(encode_rows(self, x, PackedLayout.of(source.mask)), source.mask)
+        layout = PackedLayout.of(source.mask)
+        layers = self.encoder_layers()
+        hidden = layers[0].attention_residual.begin(layout.pack(self.source_embedding(source.values)))  # (N, D)
         outputs: list[LayerOutput] = []
-        for layer in self.encoder:
-            outputs.append(layer(x, source.mask, record))
-            x = outputs[-1].x
-        looks = records("encoder-self", [output.self_weights for output in outputs])
-        return Memory(self.encoder_norm(x), source.mask, attention=looks, auxiliary=self.asked(outputs))
+        for layer, next_norm in zip(layers, self.next_norms(layers, self.encoder_norm), strict=True):
+            outputs.append(layer(hidden, layout, next_norm, record))
+            hidden = outputs[-1].hidden
+        weights = records("encoder-self", [output.self_weights for output in outputs])
+        return Memory(layout.unpack(hidden.normed), source.mask, None, weights, self.balance_loss(outputs))
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T): the target shifted right by one, so that place t predicts token t."""
-        real = prefix != Symbols.pad  # (B, T)
-        x = self.target_embedding(prefix)  # (B, T, D)
-        if self.packs(x, record) and self.packs(memory.states, record):
-            return Decoded(decode_rows(self, x, PackedLayout.of(real), memory))
+        """prefix (B, T): the target shifted right by one, so that position t predicts token t."""
+        layout, memory_layout = PackedLayout.of(prefix != Symbols.pad), PackedLayout.of(memory.mask)
+        states = memory_layout.pack(memory.states)  # (M, D)
+        layers = self.decoder_layers()
+        hidden = layers[0].attention_residual.begin(layout.pack(self.target_embedding(prefix)))  # (N, D)
         outputs: list[LayerOutput] = []
-        for layer in self.decoder:
-            outputs.append(layer(x, memory, real, record))
-            x = outputs[-1].x
-        return Decoded(self.decoder_norm(x), decoder_records(outputs), self.asked(outputs))
+        for layer, next_norm in zip(layers, self.next_norms(layers, self.decoder_norm), strict=True):
+            outputs.append(layer(hidden, layout, states, memory_layout, next_norm, record))
+            hidden = outputs[-1].hidden
+        return Decoded(layout.unpack(hidden.normed), decoder_records(outputs), self.balance_loss(outputs))
 
-    def start(self, memory: Memory) -> tuple[LayerState, ...] | RowState:
+    def start(self, memory: Memory) -> tuple[LayerState, ...]:
         """Empty caches, and the keys and values of the memory."""
-        if self.steps_rows(memory):
-            return start_rows(self, memory)
-        return tuple(layer.start(memory) for layer in self.decoder_layers())
+        layout = PackedLayout.of(memory.mask)
+        states = layout.pack(memory.states)  # (M, D)
+        return tuple(layer.start(states, layout) for layer in self.decoder_layers())
 
-    def step(
-        self, token: Tensor, state: tuple[LayerState, ...] | RowState, memory: Memory, *, record: bool = False
-    ) -> Step:
+    def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
         """token (N,)."""
-        if isinstance(state, RowState):
-            x = self.target_embedding(token[:, None], state.past.position).squeeze(1)  # (N, D)
-            stepped = step_rows(self, x, state, memory.mask, record)
-            looks = records("decoder-self", stepped.own) + records("cross", stepped.cross)
-            return Step(stepped.output, stepped.state, looks)
-        x = self.target_embedding(token[:, None], state[0].past.place)  # (N, 1, D)
+        layers = self.decoder_layers()
+        x = self.target_embedding(token[:, None], state[0].cache.position).squeeze(1)  # (N, D)
+        hidden = layers[0].attention_residual.begin(x)
         outputs: list[LayerOutput] = []
         states: list[LayerState] = []
-        for layer, past in zip(self.decoder_layers(), state, strict=True):
-            output, new = layer.step(x, past, memory.mask, record)
+        norms = self.next_norms(layers, self.decoder_norm)
+        for layer, layer_state, next_norm in zip(layers, state, norms, strict=True):
+            output, layer_state = layer.step(hidden, layer_state, next_norm, record)
             outputs.append(output)
-            states.append(new)
-            x = output.x
-        return Step(self.decoder_norm(x).squeeze(1), tuple(states), decoder_records(outputs))
-
-    def native(self, given: Memory | Source) -> NativeDecoder | None:
-        """All that a search in C needs from a memory or from a source, where there is one for this model."""
-        widths = {self.source_embedding.table.size(1), self.target_embedding.table.size(1)}
-        whole = self.plain and isinstance(self.output.projection, nn.Identity) and widths == {self.width}
-        x = given.states if isinstance(given, Memory) else self.source_embedding.table
-        return native_decoder(self, given) if whole and for_inference(x) and given.mask.size(1) <= LONGEST else None
-
-    def settle(self) -> None:
-        """Make once what every search in C needs, as the weights will hardly change any more."""
-        if self.plain and for_inference(self.target_embedding.table):
-            settle(self)
-
-    def packs(self, x: Tensor, record: bool) -> bool:
-        """Whether a batch (B, T, D) goes through the layers without its padding."""
-        drops = self.training and self.drops_attention
-        return self.plain and not record and not drops and x.size(1) <= LONGEST and runs_on_kernel(x)
-
-    def steps_rows(self, memory: Memory) -> bool:
-        """Whether hypotheses go through the layers by kernels that have no way back."""
-        return for_inference(memory.states) and self.packs(memory.states, record=False)
-
-    def encoder_layers(self) -> list[EncoderLayer]:
-        """The encoder's layers with their type, which a module list forgets."""
-        return cast("list[EncoderLayer]", self.encoder)
-
-    def decoder_layers(self) -> list[DecoderLayer]:
-        """Those of the decoder."""
-        return cast("list[DecoderLayer]", self.decoder)
+            states.append(layer_state)
+            hidden = output.hidden
+        return Step(hidden.normed, tuple(states), decoder_records(outputs))
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., D) to (..., V)."""
@@ -387,18 +343,31 @@ class Transformer(nn.Module):
         """The output layer up to its product."""
         return self.output.product(outputs)
 
-    def asked(self, outputs: list[LayerOutput]) -> Auxiliary | None:
-        """That the experts of these layers share the work evenly; in training only."""
-        return auxiliary_of((output.routing for output in outputs), self.balance_weight)
+    def next_norms(self, layers: Sequence[EncoderLayer | DecoderLayer], last: nn.Module) -> list[nn.LayerNorm]:
+        """The norm that follows each layer of a stack, fused with its last sum: pre-norm, that of the next layer."""
+        norms = [layer.attention_residual.norm for layer in layers]
+        return [*norms[1:], cast("nn.LayerNorm", last)] if self.pre else norms
+
+    def balance_loss(self, outputs: list[LayerOutput]) -> Auxiliary | None:
+        """The loss that keeps the experts of these layers evenly busy; in training only."""
+        return auxiliary_loss((output.routing for output in outputs), self.balance_weight)
+
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """The layers of the encoder, typed."""
+        return cast("list[EncoderLayer]", list(self.encoder))
+
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The layers of the decoder, typed."""
+        return cast("list[DecoderLayer]", list(self.decoder))
 
 
-def records(kind: AttentionKind, looks: list[Tensor | None]) -> tuple[Attention, ...]:
-    """One record a layer that was asked to keep its weights."""
-    return tuple(Attention(kind, layer, weights) for layer, weights in enumerate(looks) if weights is not None)
+def records(kind: AttentionKind, weights: list[Tensor | None]) -> tuple[Attention, ...]:
+    """The recorded attention weights of each layer."""
+    return tuple(Attention(kind, layer, found) for layer, found in enumerate(weights) if found is not None)
 
 
 def decoder_records(outputs: list[LayerOutput]) -> tuple[Attention, ...]:
-    """Self-attention of every layer, then cross-attention of every layer."""
+    """Self-attention weights of every layer, then cross-attention weights of every layer."""
     own = records("decoder-self", [output.self_weights for output in outputs])
     return own + records("cross", [output.cross_weights for output in outputs])
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from saccade.csrc.library import usable
-
 
 def require_alike(op: str, **tensors: Tensor | None) -> None:
     """Raise TypeError unless all floating-point tensors have one dtype (except under autocast) and one device."""
@@ -45,16 +43,6 @@ def require_heads(op: str, width: int, heads: int) -> None:
     """Raise ValueError unless the heads share the width evenly."""
     if heads < 1 or width < 1 or width % heads:
         raise ValueError(f"{op}: {heads} heads cannot share a width of {width} evenly")
-
-
-def runs_on_kernel(x: Tensor) -> bool:
-    """Whether there is a CPU kernel for tensors like this one: float32 on the CPU, kernels compiled, no autocast."""
-    return usable(x)
-
-
-def runs_on_inference_kernel(x: Tensor) -> bool:
-    """Whether a kernel without a backward pass can run: as `runs_on_kernel`, with gradients disabled."""
-    return not torch.is_grad_enabled() and usable(x)
 
 
 def address(x: Tensor | None) -> int | None:

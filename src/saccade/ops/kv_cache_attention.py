@@ -1,13 +1,14 @@
-"""Attention of one new position per hypothesis to its KV cache and to the memory; inference only on the kernel.
+"""Attention of one new position per hypothesis to its KV cache and to the memory; the kernels are for inference only.
 
-The projections of a step stay in the tensor that the step wrote. A hypothesis remembers which row of each earlier step
-is its own past; beam search reorders these row numbers and never copies keys or values. Steps are not overwritten, so a
-state can be branched and copied.
+Both caches have two forms. The kernels read projections in the tensors that the steps wrote: a hypothesis remembers
+which row of each earlier step is its own, so beam search reorders row numbers and never copies keys or values. The
+reference reads one batch-first tensor of keys and values. Neither is overwritten: states can be branched and copied.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,33 +17,75 @@ from torch.nn import functional as F
 
 from saccade.csrc.library import kernel
 from saccade.interface import Shared
-from saccade.ops.arguments import address, require_alike, require_heads, require_shape, runs_on_inference_kernel
+from saccade.ops.arguments import address, require_alike, require_heads, require_shape
+from saccade.ops.dispatch import runs_on_inference_kernel
+from saccade.ops.packed import PackedLayout
 from saccade.ops.varlen_attention import split_heads
 
 
 class KVCache(NamedTuple):
-    """Projections of the earlier positions of N hypotheses in all layers."""
+    """Projections of the earlier positions of N hypotheses in one layer."""
 
-    origin: Tensor  # (N, t) the row of the hypothesis at each earlier step
-    steps: Shared[tuple[Tensor, ...]]  # t times (L, N at that step, 3D): queries, keys and values without bias
+    origin: Tensor  # (N, t) the row of the hypothesis at each earlier step, for the kernel
+    steps: Shared[tuple[Tensor, ...]]  # t times (N at that step, 3D): projections without bias, for the kernel
+    joined: Tensor | None = None  # (N, t, 2D) keys and values with their bias, for the reference
+    dropped: int = 0  # positions that have left the cache, if it has a window
+
+    @classmethod
+    def empty(cls, hypotheses: int, like: Tensor) -> KVCache:
+        """The cache before the first position, for projections like this tensor (..., D)."""
+        origin = torch.empty(hypotheses, 0, dtype=torch.int64, device=like.device)
+        joined = None if runs_on_inference_kernel(like) else like.new_empty(hypotheses, 0, 2 * like.size(-1))
+        return cls(origin, Shared(()), joined)
+
+    @property
+    def cached(self) -> int:
+        """t, the number of positions in the cache."""
+        return self.origin.size(1) if self.joined is None else self.joined.size(1)
 
     @property
     def position(self) -> int:
-        """The number of cached positions: the position of the next token."""
-        return self.origin.size(1)
+        """The number of earlier positions: the position of the next token."""
+        return self.dropped + self.cached
 
-    def append(self, step: Tensor) -> KVCache:
-        """The cache with one more position, whose projections (L, N, 3D) the layers are going to write."""
-        own = torch.arange(step.size(1), device=self.origin.device)[:, None]
-        return KVCache(torch.cat([self.origin, own], 1), Shared((*self.steps.value, step)))
+    def append(self, qkv: Tensor, bias: Tensor, window: int | None = None) -> KVCache:
+        """The cache with one more position, qkv (N, 3D), bias (3D,); with a window, the last `window` positions."""
+        last = slice(None) if window is None else slice(-window, None)
+        if self.joined is not None:
+            width = bias.size(0) // 3
+            added = qkv[:, width:] + bias[width:]  # (N, 2D)
+            joined = torch.cat([self.joined, added[:, None]], 1)[:, last]
+            return KVCache(self.origin, self.steps, joined, self.position + 1 - joined.size(1))
+        own = torch.arange(qkv.size(0), device=self.origin.device)[:, None]
+        origin = torch.cat([self.origin, own], 1)[:, last]
+        steps = (*self.steps.value, qkv)[last]
+        return KVCache(origin, Shared(steps), None, self.position + 1 - len(steps))
 
 
 class MemoryCache(NamedTuple):
-    """Keys and values of a packed memory in all layers."""
+    """Keys and values of the memory in one layer."""
 
-    first: Tensor  # (B,) the first row of each sentence
-    counts: Tensor  # (B,) its number of rows
-    kv: Shared[Tensor]  # (L, M, 2D) without bias
+    counts: Tensor  # (B,) the length of each sentence
+    longest: int  # S, the padded length of the memory
+    first: Tensor | None  # (B,) the first packed row of each sentence, for the kernel
+    packed: Shared[Tensor | None]  # (M, 2D) keys and values without bias, for the kernel
+    padded: Tensor | None  # (B, S, 2D) keys and values with their bias, for the reference
+
+    @classmethod
+    def of(cls, kv: Tensor, bias: Tensor, layout: PackedLayout) -> MemoryCache:
+        """The cache of a packed memory, kv (M, 2D) without its bias (2D,)."""
+        counts, longest = layout.mask.sum(1), layout.longest
+        if runs_on_inference_kernel(kv):
+            return cls(counts, longest, layout.cu_seqlens[:-1], Shared(kv), None)
+        return cls(counts, longest, None, Shared(None), layout.unpack(kv + bias))
+
+
+class Window(NamedTuple):
+    """The part of each sentence's memory that attention is restricted to."""
+
+    starts: Tensor  # (B,) the first position
+    counts: Tensor  # (B,) the number of positions
+    longest: int  # no window has more positions
 
 
 class StepAttention(NamedTuple):
@@ -52,46 +95,46 @@ class StepAttention(NamedTuple):
     weights: Tensor | None  # (N, H, 1, keys)
 
 
-def empty_cache(hypotheses: int, device: torch.device) -> KVCache:
-    """The cache before the first position."""
-    return KVCache(torch.empty(hypotheses, 0, dtype=torch.int64, device=device), Shared(()))
-
-
-def kv_cache_attention(cache: KVCache, layer: int, bias: Tensor, heads: int, *, record: bool = False) -> StepAttention:
-    """Self-attention of the last cached position of each hypothesis to its whole cache, bias (3D,).
-
-    The projections of the last position are already in the cache.
-    """
-    op, steps = "kv_cache_attention", cache.steps.value
-    if len(steps) != cache.position or not steps:
-        raise ValueError(f"{op}: {len(steps)} steps for {cache.position} positions")
-    if not 0 <= layer < len(steps[-1]):
-        raise IndexError(f"{op}: layer {layer} of {len(steps[-1])}")
-    own = [step[layer] for step in steps]  # each (N at that step, 3D)
-    last, width = own[-1], bias.numel() // 3
-    require_alike(op, bias=bias, **{f"step {number}": step for number, step in enumerate(own)})
+def kv_cache_attention(qkv: Tensor, cache: KVCache, bias: Tensor, heads: int, *, record: bool = False) -> StepAttention:
+    """Self-attention of one position, qkv (N, 3D), to a cache that ends with it; bias (3D,)."""
+    op, width = "kv_cache_attention", bias.numel() // 3
+    require_alike(op, qkv=qkv, bias=bias)
     require_shape(op, "bias", bias, 3 * width)
     require_heads(op, width, heads)
-    for number, step in enumerate(own):
-        require_shape(op, f"step {number}", step, None, 3 * width)
-    require_shape(op, "last step", last, len(cache.origin), 3 * width)
-    check_origin(op, cache.origin, own)
-    if runs_on_inference_kernel(last) and all(step.is_contiguous() for step in own):
-        bias, origin = bias.contiguous(), cache.origin.contiguous()
-        context = last.new_empty(len(last), width)
-        weights = last.new_empty(len(last), heads, 1, cache.position) if record else None
-        pointers = (ctypes.c_void_p * len(own))(*(step.data_ptr() for step in own))
-        sizes = len(last), heads, width // heads, cache.position
-        inputs = *map(address, (origin, last, bias)), address(context), address(weights)
+    require_shape(op, "qkv", qkv, None, 3 * width)
+    if cache.joined is not None:
+        require_alike(op, qkv=qkv, cache=cache.joined)
+        require_shape(op, "cache", cache.joined, qkv.size(0), None, 2 * width)
+        keys, values = (split_heads(x, heads) for x in cache.joined.chunk(2, -1))  # (N, H, t, d)
+        query = split_heads((qkv[:, :width] + bias[:width])[:, None], heads)  # (N, H, 1, d)
+        return attend_one(query, keys, values, None, record=record)
+    steps = cache.steps.value
+    check_steps(op, qkv, cache)
+    if runs_on_inference_kernel(qkv):
+        kept, origin = [step.contiguous() for step in steps], cache.origin.contiguous()
+        query, bias = qkv.contiguous(), bias.contiguous()
+        context = query.new_empty(len(query), width)
+        weights = query.new_empty(len(query), heads, 1, len(kept)) if record else None
+        pointers = (ctypes.c_void_p * len(kept))(*(step.data_ptr() for step in kept))
+        sizes = len(query), heads, width // heads, len(kept)
+        inputs = *map(address, (origin, query, bias)), address(context), address(weights)
         kernel(op, *sizes, ctypes.addressof(pointers), *inputs)
         return StepAttention(context, weights)
-    return kv_cache_reference(own, cache.origin, bias, heads, record=record)
+    return kv_cache_reference(qkv, steps, cache.origin, bias, heads, record=record)
 
 
-def check_origin(op: str, origin: Tensor, steps: list[Tensor]) -> None:
-    """Raise IndexError unless every hypothesis points at a row that its earlier step has."""
-    if origin.dtype != torch.int64 or origin.device != steps[0].device:
+def check_steps(op: str, qkv: Tensor, cache: KVCache) -> None:
+    """Raise unless the steps fit each other, and every hypothesis points at a row that its earlier step has."""
+    steps, origin = cache.steps.value, cache.origin
+    if origin.dtype != torch.int64 or origin.device != qkv.device:
         raise TypeError(f"{op}: origin is {origin.dtype} on {origin.device}")
+    require_shape(op, "origin", origin, qkv.size(0), len(steps))
+    if not steps:
+        raise ValueError(f"{op}: the cache is empty")
+    for number, step in enumerate(steps):
+        if step.dtype != qkv.dtype or step.device != qkv.device:
+            raise TypeError(f"{op}: step {number} is {step.dtype} on {step.device}, qkv {qkv.dtype} on {qkv.device}")
+        require_shape(op, "step", step, None, qkv.size(1))
     if origin.device.type == "cpu":
         sizes = torch.tensor([len(step) for step in steps])
         if bool(((origin < 0) | (origin >= sizes)).any()):
@@ -99,15 +142,14 @@ def check_origin(op: str, origin: Tensor, steps: list[Tensor]) -> None:
 
 
 def kv_cache_reference(
-    steps: list[Tensor], origin: Tensor, bias: Tensor, heads: int, *, record: bool = False
+    qkv: Tensor, steps: Sequence[Tensor], origin: Tensor, bias: Tensor, heads: int, *, record: bool = False
 ) -> StepAttention:
     """The PyTorch reference: gather each hypothesis' keys and values, then attend."""
     lengths = torch.tensor([0, *(len(step) for step in steps[:-1])], device=origin.device)
     rows = origin + lengths.cumsum(0)  # (N, t)
-    past = torch.cat(steps).index_select(0, rows.flatten()).view(*rows.shape, -1) + bias  # (N, t, 3D)
-    query, (_, keys, values) = steps[-1] + bias, past.chunk(3, -1)
-    query = query[:, : keys.size(-1)]
-    query, keys, values = (split_heads(x, heads) for x in (query[:, None], keys, values))
+    every = torch.cat(list(steps)).index_select(0, rows.flatten()).view(*rows.shape, -1) + bias  # (N, t, 3D)
+    _, keys, values = (split_heads(x, heads) for x in every.chunk(3, -1))  # (N, H, t, d)
+    query = split_heads((qkv + bias)[:, None].chunk(3, -1)[0], heads)  # (N, H, 1, d)
     return attend_one(query, keys, values, None, record=record)
 
 
@@ -125,83 +167,93 @@ def memory_attention(
     query: Tensor,
     query_bias: Tensor,
     memory: MemoryCache,
-    layer: int,
     kv_bias: Tensor,
-    longest: int,
     heads: int,
     *,
+    window: Window | None = None,
     record: bool = False,
 ) -> StepAttention:
     """Cross-attention of one position of N = B·W hypotheses, query (N, D), to the memory of their sentence.
 
-    The W hypotheses of a sentence are consecutive rows. `longest` is the padded length of the memory and the last
-    dimension of recorded weights.
+    The W hypotheses of a sentence are consecutive rows. Recorded weights are (N, H, 1, S).
     """
-    op, width, kv = "memory_attention", query_bias.numel(), memory.kv.value
+    op, width, sentences = "memory_attention", query_bias.numel(), memory.counts.size(0)
+    kv = memory.packed.value if memory.padded is None else memory.padded
+    if kv is None or (memory.padded is None and memory.first is None):
+        raise ValueError(f"{op}: the memory cache is empty")
     require_alike(op, query=query, query_bias=query_bias, kv=kv, kv_bias=kv_bias)
     require_shape(op, "query_bias", query_bias, None)
     require_shape(op, "query", query, None, width)
-    require_shape(op, "kv", kv, None, None, 2 * width)
     require_shape(op, "kv_bias", kv_bias, 2 * width)
     require_heads(op, width, heads)
-    if not 0 <= layer < len(kv):
-        raise IndexError(f"{op}: layer {layer} of {len(kv)}")
-    sentences = len(memory.first)
-    require_shape(op, "counts", memory.counts, sentences)
-    if len(query) % max(1, sentences) or (len(query) and not sentences):
-        raise ValueError(f"{op}: {len(query)} hypotheses of {sentences} sentences")
-    check_memory(op, memory, longest)
-    beam = len(query) // max(1, sentences)
-    if runs_on_inference_kernel(query):
-        query, query_bias, value_bias, own = (
-            x.contiguous() for x in (query, query_bias, kv_bias[width:], memory.kv.value[layer])
-        )
-        first, counts = memory.first.contiguous(), memory.counts.contiguous()
+    if memory.padded is None:
+        require_shape(op, "kv", kv, None, 2 * width)
+    else:
+        require_shape(op, "kv", kv, sentences, memory.padded.size(1), 2 * width)
+    if query.size(0) % max(1, sentences) or (query.size(0) and not sentences):
+        raise ValueError(f"{op}: {query.size(0)} hypotheses of {sentences} sentences")
+    check_memory(op, memory, window)
+    if memory.first is not None and runs_on_inference_kernel(query) and not (window and record):
+        first, counts = memory.first, memory.counts
+        if window is not None:
+            first, counts = first + window.starts, window.counts
+        query, query_bias, value_bias, kv = (x.contiguous() for x in (query, query_bias, kv_bias[width:], kv))
+        first, counts = first.contiguous(), counts.contiguous()
         context = torch.empty_like(query)
-        weights = query.new_zeros(len(query), heads, 1, longest) if record else None
-        sizes = len(query), heads, width // heads, beam, longest
-        inputs = map(address, (first, counts, own, query, query_bias, value_bias, context, weights))
+        weights = query.new_zeros(len(query), heads, 1, memory.longest) if record else None
+        sizes = len(query), heads, width // heads, len(query) // max(1, sentences), memory.longest
+        inputs = map(address, (first, counts, kv, query, query_bias, value_bias, context, weights))
         kernel(op, *sizes, *inputs)
         return StepAttention(context, weights)
-    return memory_reference(query + query_bias, memory, layer, kv_bias, longest, heads, record=record)
+    padded = pad_memory(kv, memory) + kv_bias if memory.padded is None else memory.padded
+    return memory_reference(query + query_bias, padded, memory.counts, heads, window=window, record=record)
 
 
-def check_memory(op: str, memory: MemoryCache, longest: int) -> None:
+def check_memory(op: str, memory: MemoryCache, window: Window | None) -> None:
     """Raise unless the sentences' rows are rows of the memory."""
-    first, counts, rows = memory.first, memory.counts, memory.kv.value.size(1)
-    if first.dtype != torch.int64 or counts.dtype != torch.int64:
-        raise TypeError(f"{op}: first and counts must be torch.int64")
-    if first.device.type == "cpu":
+    first, counts, longest = memory.first, memory.counts, memory.longest
+    parts = [("counts", counts)]
+    parts += [] if first is None else [("first", first)]
+    parts += [] if window is None else [("starts", window.starts), ("window counts", window.counts)]
+    for name, part in parts:
+        require_shape(op, name, part, counts.size(0))
+        if part.dtype != torch.int64:
+            raise TypeError(f"{op}: {name} has dtype {part.dtype}, expected torch.int64")
+    if memory.packed.value is not None and first is not None and first.device.type == "cpu":
+        rows = memory.packed.value.size(0)
         outside = (first < 0) | (counts < 0) | (first + counts > rows) | (counts > longest)
+        if window is not None:
+            outside |= (window.starts < 0) | (window.counts < 0) | (window.starts + window.counts > counts)
         if bool(outside.any()):
             raise IndexError(f"{op}: a sentence has rows outside of the {rows} of the memory, or more than {longest}")
 
 
+def pad_memory(kv: Tensor, memory: MemoryCache) -> Tensor:
+    """A packed memory (M, 2D) as (B, S, 2D)."""
+    positions = torch.arange(memory.longest, device=kv.device)
+    assert memory.first is not None
+    rows = torch.where(positions < memory.counts[:, None], memory.first[:, None] + positions, 0)
+    found = kv.index_select(0, rows.flatten()) if len(kv) else kv.new_zeros(rows.numel(), kv.size(1))
+    return found.view(*rows.shape, kv.size(1))
+
+
 def memory_reference(
-    query: Tensor,
-    memory: MemoryCache,
-    layer: int,
-    kv_bias: Tensor,
-    longest: int,
-    heads: int,
-    *,
-    record: bool = False,
+    query: Tensor, kv: Tensor, counts: Tensor, heads: int, *, window: Window | None = None, record: bool = False
 ) -> StepAttention:
-    """The PyTorch reference: pad the memory, then attend from all hypotheses of a sentence at once."""
-    sentences, width = len(memory.first), query.size(1)
-    beam = len(query) // max(1, sentences)
-    positions = torch.arange(longest, device=query.device)
-    visible = positions < memory.counts[:, None]  # (B, S)
-    rows = torch.where(visible, memory.first[:, None] + positions, 0)
-    kv = memory.kv.value[layer]
-    padded = (
-        kv.index_select(0, rows.flatten()).view(sentences, longest, -1)
-        if len(kv)
-        else kv.new_zeros(sentences, longest, 2 * width)
-    )
-    keys, values = (split_heads(x, heads) for x in (padded + kv_bias).chunk(2, -1))
-    queries = query.view(sentences, beam, heads, -1).transpose(1, 2)  # (B, H, W, d)
-    found = attend_one(queries, keys, values, visible[:, None, None], record=record)
-    context = found.context.view(sentences, heads, beam, -1).transpose(1, 2).reshape(len(query), width)
+    """The PyTorch reference: all hypotheses (N, D) of a sentence attend at once to its memory, kv (B, S, 2D)."""
+    positions = torch.arange(kv.size(1), device=query.device).expand(kv.size(0), -1)  # (B, S)
+    visible = positions < counts[:, None]
+    if window is not None and not record:
+        within = torch.arange(min(window.longest, kv.size(1)), device=query.device)
+        positions = (window.starts[:, None] + within).clamp(max=kv.size(1) - 1)  # (B, window)
+        kv = kv.gather(1, positions[:, :, None].expand(-1, -1, kv.size(2)))
+        visible = within < window.counts[:, None]
+    elif window is not None:
+        after = positions - window.starts[:, None]
+        visible = (after >= 0) & (after < window.counts[:, None])
+    keys, values = (split_heads(x, heads) for x in kv.chunk(2, -1))  # (B, H, S, d)
+    queries = query.view(kv.size(0), -1, query.size(1)) if kv.size(0) else query.view(0, 1, query.size(1))
+    found = attend_one(split_heads(queries, heads), keys, values, visible[:, None, None], record=record)
     weights = None if found.weights is None else found.weights.transpose(1, 2).flatten(0, 1).unsqueeze(2)
-    return StepAttention(context, weights)
+    context = found.context.view(kv.size(0), heads, -1, query.size(1) // heads).transpose(1, 2)
+    return StepAttention(context.reshape(query.size(0), query.size(1)), weights)

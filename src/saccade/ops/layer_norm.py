@@ -10,7 +10,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import address, require_alike, require_shape, runs_on_kernel
+from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout, dropout_threshold
 from saccade.ops.rng import draw_seed
 
@@ -30,7 +31,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tenso
 def residual_layer_norm(
     x: Tensor,
     sublayer: Tensor,
-    sublayer_bias: Tensor,
+    sublayer_bias: Tensor | None,
     weight: Tensor,
     bias: Tensor,
     epsilon: float,
@@ -47,15 +48,18 @@ def residual_layer_norm(
     require_shape(op, "x", x, None, width)
     require_shape(op, "sublayer", sublayer, x.size(0), width)
     for name, vector in (("sublayer_bias", sublayer_bias), ("weight", weight), ("bias", bias)):
-        require_shape(op, name, vector, width)
+        if vector is not None:
+            require_shape(op, name, vector, width)
     if not 0.0 <= probability < 1.0:
         raise ValueError(f"{op}: probability {probability} is outside of [0, 1)")
     if width and runs_on_kernel(x):
         sublayer = sublayer.contiguous()
+        sublayer_bias = sublayer.new_zeros(width) if sublayer_bias is None else sublayer_bias
         return ResidualLayerNormKernel.apply(  # type: ignore[no-any-return,no-untyped-call]
             x.contiguous(), sublayer, sublayer_bias, probability, weight, bias, epsilon
         )
-    total = x + dropout(sublayer + sublayer_bias, probability, training=True)
+    sublayer = sublayer if sublayer_bias is None else sublayer + sublayer_bias
+    total = x + dropout(sublayer, probability, training=True)
     return total, F.layer_norm(total, (width,), weight, bias, epsilon)
 
 

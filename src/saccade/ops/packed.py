@@ -10,47 +10,68 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Where each sequence of a packed batch begins, and where each packed position is in the padded batch."""
+    """Where each sequence of a packed batch begins, and where each packed position is in the padded batch.
+
+    Without `indices` the batch keeps its padding, and N = B·T: a graph that is traced or compiled needs shapes that do
+    not depend on values.
+    """
 
     cu_seqlens: Tensor  # (B + 1,) int64, cumulative sequence lengths, from 0 to N
-    indices: Tensor  # (N,) int64, position b·T + t in the padded batch
-    shape: torch.Size  # (B, T) of the padded batch
+    indices: Tensor | None  # (N,) int64, position b·T + t in the padded batch
+    mask: Tensor  # (B, T), True where a position is real
 
     def __post_init__(self) -> None:
-        cu_seqlens, indices = self.cu_seqlens, self.indices
-        if cu_seqlens.dtype != torch.int64 or indices.dtype != torch.int64:
-            raise TypeError("PackedLayout: cu_seqlens and indices must be torch.int64")
-        if cu_seqlens.dim() != 1 or indices.dim() != 1 or len(self.shape) != 2 or len(cu_seqlens) != self.shape[0] + 1:
+        cu_seqlens, indices, mask = self.cu_seqlens, self.indices, self.mask
+        if indices is None:
+            return
+        if cu_seqlens.dtype != torch.int64 or indices.dtype != torch.int64 or mask.dtype != torch.bool:
+            raise TypeError("PackedLayout: cu_seqlens and indices must be torch.int64, mask torch.bool")
+        if cu_seqlens.dim() != 1 or indices.dim() != 1 or mask.dim() != 2 or len(cu_seqlens) != len(mask) + 1:
             raise ValueError(
                 f"PackedLayout: cu_seqlens {tuple(cu_seqlens.shape)} and indices {tuple(indices.shape)} "
-                f"do not describe a batch of shape {tuple(self.shape)}"
+                f"do not describe a batch of shape {tuple(mask.shape)}"
             )
         if cu_seqlens.device.type == "cpu":
             lengths = cu_seqlens.diff()
             if int(cu_seqlens[0]) != 0 or int(cu_seqlens[-1]) != len(indices) or bool((lengths < 0).any()):
                 raise ValueError("PackedLayout: cu_seqlens must rise from 0 to the number of indices")
-            if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.shape.numel():
-                raise IndexError(f"PackedLayout: an index is outside of the batch {tuple(self.shape)}")
-            if len(lengths) and int(lengths.max()) > self.shape[1]:
+            if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < mask.numel():
+                raise IndexError(f"PackedLayout: an index is outside of the batch {tuple(mask.shape)}")
+            if len(lengths) and int(lengths.max()) > mask.size(1):
                 raise ValueError("PackedLayout: a sequence is longer than the padded batch")
 
     @classmethod
     def of(cls, mask: Tensor) -> PackedLayout:
         """The layout of the positions where mask (B, T) is True."""
+        if torch.jit.is_tracing() or torch.compiler.is_compiling():  # type: ignore[no-untyped-call]
+            return cls(torch.arange(mask.size(0) + 1, device=mask.device) * mask.size(1), None, mask)
         cu_seqlens = torch.zeros(mask.size(0) + 1, dtype=torch.int64, device=mask.device)
         torch.cumsum(mask.sum(1), 0, out=cu_seqlens[1:])
-        return cls(cu_seqlens.contiguous(), mask.flatten().nonzero().squeeze(1), mask.shape)
+        return cls(cu_seqlens, mask.flatten().nonzero().squeeze(1), mask)
+
+    @property
+    def total(self) -> int:
+        """N, the number of packed positions."""
+        return self.mask.size(0) * self.mask.size(1) if self.indices is None else self.indices.size(0)
+
+    @property
+    def longest(self) -> int:
+        """T, the length of the padded batch."""
+        return self.mask.size(1)
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, ...) to (N, ...)."""
-        return x.flatten(0, 1).index_select(0, self.indices)
+        flat = x.flatten(0, 1)
+        return flat if self.indices is None else flat.index_select(0, self.indices)
 
     def unpack(self, x: Tensor) -> Tensor:
         """(N, D) to (B, T, D), 0 on padding."""
-        flat = x.new_zeros(self.shape.numel(), x.size(1)).index_copy(0, self.indices, x)
-        return flat.view(*self.shape, -1)
+        shape = self.mask.size(0), self.mask.size(1), x.size(1)
+        if self.indices is None:
+            return x.view(shape).masked_fill(~self.mask[:, :, None], 0.0)
+        return x.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, self.indices, x).view(shape)
 
-    def mask(self) -> Tensor:
-        """(B, T), True where a position is real."""
-        flat = torch.zeros(self.shape.numel(), dtype=torch.bool, device=self.indices.device)
-        return flat.index_fill(0, self.indices, True).view(self.shape)
+    def positions(self) -> Tensor:
+        """(N,) the position of each packed element in its sequence, counted in the padded batch."""
+        every = torch.arange(self.mask.size(1), device=self.mask.device)
+        return self.pack(every.expand(self.mask.size(0), -1))

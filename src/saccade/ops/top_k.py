@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import address, require_alike, require_indices, require_shape, runs_on_kernel
+from saccade.ops.arguments import address, require_alike, require_indices, require_shape
+from saccade.ops.dispatch import runs_on_kernel
 
 LAYERS = 8  # the reference folds a row into so many layers to find its largest entries,
 FOLDED = 8  # if that leaves at least this many times as many columns as are wanted

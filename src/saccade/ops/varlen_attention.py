@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from saccade.csrc.abi import ProjectedColumn
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import require_alike, require_heads, require_shape, runs_on_kernel
+from saccade.ops.arguments import require_alike, require_heads, require_shape
+from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout as apply_dropout
 from saccade.ops.packed import PackedLayout
 
@@ -43,12 +44,12 @@ def varlen_self_attention(
     """Self-attention of packed sequences: qkv (N, 3D) and bias (3D,), queries, keys and values concatenated."""
     op = "varlen_self_attention"
     require_alike(op, qkv=qkv, bias=bias)
-    require_shape(op, "qkv", qkv, len(layout.indices), bias.numel())
+    require_shape(op, "qkv", qkv, layout.total, bias.numel())
     require_shape(op, "bias", bias, None)
     if bias.numel() % 3:
         raise ValueError(f"{op}: a bias of {bias.numel()} entries is not three projections of one width")
     require_heads(op, bias.numel() // 3, heads)
-    if runs_on_kernel(qkv) and layout.shape[1] <= LONGEST and not dropout and not record:
+    if runs_on_kernel(qkv) and layout.longest <= LONGEST and not dropout and not record:
         context = SelfAttentionKernel.apply(qkv, bias, layout.cu_seqlens, heads, causal)  # type: ignore[no-untyped-call]
         return VarlenAttention(context, None)
     query, key, value = (qkv + bias).chunk(3, 1)
@@ -71,13 +72,13 @@ def varlen_cross_attention(
     op, width = "varlen_cross_attention", query_bias.numel()
     require_alike(op, query=query, query_bias=query_bias, kv=kv, kv_bias=kv_bias)
     require_shape(op, "query_bias", query_bias, None)
-    require_shape(op, "query", query, len(layout.indices), width)
+    require_shape(op, "query", query, layout.total, width)
     require_shape(op, "kv_bias", kv_bias, 2 * width)
-    require_shape(op, "kv", kv, len(memory_layout.indices), 2 * width)
+    require_shape(op, "kv", kv, memory_layout.total, 2 * width)
     require_heads(op, width, heads)
-    if layout.shape[0] != memory_layout.shape[0]:
-        raise ValueError(f"{op}: {layout.shape[0]} sequences of queries, {memory_layout.shape[0]} of keys")
-    short = max(layout.shape[1], memory_layout.shape[1]) <= LONGEST
+    if layout.mask.size(0) != memory_layout.mask.size(0):
+        raise ValueError(f"{op}: {layout.mask.size(0)} sequences of queries, {memory_layout.mask.size(0)} of keys")
+    short = max(layout.longest, memory_layout.longest) <= LONGEST
     if runs_on_kernel(query) and short and not dropout and not record:
         layouts = layout.cu_seqlens, memory_layout.cu_seqlens
         context = CrossAttentionKernel.apply(query, query_bias, kv, kv_bias, *layouts, heads)  # type: ignore[no-untyped-call]
@@ -102,9 +103,9 @@ def attend_padded(
     """The PyTorch reference: pad query (N, D), key and value (M, D), attend, pack the contexts again."""
     queries = split_heads(layout.unpack(query), heads)  # (B, H, T, d)
     keys, values = (split_heads(memory_layout.unpack(part), heads) for part in (key, value))  # (B, H, S, d)
-    visible = memory_layout.mask()[:, None, None]  # (B, 1, 1, S)
+    visible = memory_layout.mask[:, None, None]  # (B, 1, 1, S)
     if causal:
-        length = layout.shape[1]
+        length = layout.longest
         visible = visible & torch.ones(length, length, dtype=torch.bool, device=visible.device).tril()
     if record or (dropout and query.device.type == "cpu"):  # PyTorch has no fused kernel with dropout on the CPU
         scores = queries @ keys.transpose(-1, -2) / queries.size(-1) ** 0.5  # (B, H, T, S)

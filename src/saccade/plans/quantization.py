@@ -1,24 +1,75 @@
-"""Int8 weights of a whole model."""
+"""Int8 weights of a whole model, for inference on the CPU."""
 
 from __future__ import annotations
 
-from torch import nn
+import copy
+from typing import Any, TypeVar
 
+from torch import Tensor, nn
+
+from saccade.interface import Decoded, Memory, Product, Source, Step, Translates
 from saccade.ops.int8_linear import QuantizedParameter, quantizable
+from saccade.plans.fingerprint import Fingerprint
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
-def quantize_model(model: nn.Module) -> int:
-    """Replace every matrix among the parameters of a model by one with an int8 form; returns how many there are.
+def quantized_copy(model: Model) -> Model:
+    """A copy of a model that shares its tensors, with an int8 form beside every matrix among the parameters.
 
-    A parameter that several modules share stays shared. The float32 values stay for embeddings and for gradients.
+    A parameter that several modules share stays shared. The float32 values stay for embeddings.
     """
-    replaced: dict[int, QuantizedParameter] = {}
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is None:
-                continue
-            if id(parameter) not in replaced and quantizable(parameter.detach()):
-                replaced[id(parameter)] = QuantizedParameter.of(parameter)
-            if id(parameter) in replaced:
-                module._parameters[name] = replaced[id(parameter)]
-    return len(replaced)
+    memo: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
+    for parameter in model.parameters():
+        matrix = quantizable(parameter.detach())
+        memo[id(parameter)] = QuantizedParameter.of(parameter) if matrix else parameter
+    return copy.deepcopy(model, memo)
+
+
+class QuantizedPlan:
+    """Inference of any model with int8 weights; the weights are quantized again when they change."""
+
+    def __init__(self, model: Translates) -> None:
+        self.model = model
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Quantize the weights of the model."""
+        assert isinstance(self.model, nn.Module)
+        self.fingerprint = Fingerprint(self.model)
+        self.quantized: Any = quantized_copy(self.model)
+
+    def current(self) -> Translates:
+        """The quantized model."""
+        if not self.fingerprint.holds():
+            self.rebuild()
+        return self.quantized  # type: ignore[no-any-return]
+
+    @property
+    def longest(self) -> int | None:
+        """The most positions that the model can decode."""
+        return self.model.longest
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        """As the model's."""
+        return self.current().encode(source, record=record)
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        """As the model's."""
+        return self.current().decode(prefix, memory, record=record)
+
+    def start(self, memory: Memory) -> Any:
+        """As the model's."""
+        return self.current().start(memory)
+
+    def step(self, token: Tensor, state: Any, memory: Memory, *, record: bool = False) -> Step:
+        """As the model's."""
+        return self.quantized.step(token, state, memory, record=record)  # type: ignore[no-any-return]
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """As the model's."""
+        return self.quantized.logits(outputs)  # type: ignore[no-any-return]
+
+    def output_product(self, outputs: Tensor) -> Product | None:
+        """As the model's."""
+        return self.quantized.output_product(outputs)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""One sentence under several models: their alignments side by side in one picture.
+"""The alignments of several models for one sentence, in one plot.
 
 Shapes: T target pieces, S source pieces; each model has its own.
 """
@@ -25,7 +25,7 @@ from saccade.plots.attention_map import (
 )
 from saccade.plots.figure import new_figure, save_figure
 
-ACROSS = 3  # panels in a row
+COLUMNS = 3
 LARGEST_CELL = 0.22  # inches
 LARGEST_PANEL = 5.0
 NAME_FONT = 10.0
@@ -40,33 +40,33 @@ class Panel(NamedTuple):
     weights: Weights  # (T, S)
 
 
-def plot_side_by_side(panels: Sequence[Panel], path: str | Path, *, title: str | None = None) -> None:
-    """A heat map a model, all on one scale: dark is much attention."""
+def plot_attention_grid(panels: Sequence[Panel], path: str | Path, *, title: str | None = None) -> None:
+    """Plot one heat map per model, all on one scale; dark means large weights."""
     if not panels:
-        raise SaccadeError("nothing to draw: no model has an alignment")
+        raise SaccadeError("no model has an alignment to plot")
     matrices = [checked(panel.source, panel.target, panel.weights) for panel in panels]
     longest = max(max(matrix.shape) for matrix in matrices)
     cell = min(LARGEST_CELL, LARGEST_PANEL / longest)
     font = min(8.0, font_size(cell))
-    across = min(ACROSS, len(panels))
-    down = -(-len(panels) // across)
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
     names = 1.6 * NAME_FONT / POINTS_PER_INCH
     panel_width = max(cell * max(matrix.shape[1] for matrix in matrices), 1.2)
     panel_height = cell * max(matrix.shape[0] for matrix in matrices)
     labels_beside = max(label_inches(panel.target, font) for panel in panels)
     labels_above = max(label_inches(panel.source, font) for panel in panels)
-    width = max(across * (panel_width + labels_beside + 0.2) + 0.8, 4.0)
+    width = max(columns * (panel_width + labels_beside + 0.2) + 0.8, 4.0)
     heading = wrapped(title, width)
-    height = down * (panel_height + labels_above + names + 0.2)
+    height = rows * (panel_height + labels_above + names + 0.2)
     figure = new_figure(width, height + heading.inches)
     strongest = max(float(matrix.max()) for matrix in matrices)
-    grid = figure.subplots(down, across, squeeze=False)
+    grid = figure.subplots(rows, columns, squeeze=False)
     for panel, matrix, axes in zip(panels, matrices, grid.flat, strict=False):
         image = heat_map(axes, matrix, strongest=strongest, cell=cell)
         label_source(axes, panel.source, font)
         label_target(axes, panel.target, font)
         axes.set_title(panel.name, fontsize=NAME_FONT, fontweight="bold", pad=4)
-        axes.set_anchor("N")  # all begin at the same height
+        axes.set_anchor("N")  # align the tops of a row
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     figure.suptitle(heading.text, fontsize=TITLE_FONT)

@@ -1,4 +1,4 @@
-"""Pictures of several models side by side: a score by source length, and a score by minutes of training."""
+"""Plots that compare models: a score over source length, and a score over minutes of training."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from saccade.plots.figure import new_figure, save_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The colours of Okabe and Ito, which people with any colour vision tell apart; the marks differ too.
+# The palette of Okabe and Ito is safe for colour-blind readers; the markers differ too.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31", "#7f7f7f")
 MARKS = "osD^vPX*h"
-APART = 0.08  # of the distance between two buckets: bars of several models must not hide each other
+OFFSET = 0.08  # between models, as a share of the distance between buckets: error bars must not overlap
 
 
 def plot_by_length(
     labels: Sequence[str], counts: Sequence[int], scores: Mapping[str, Sequence[Interval]], path: str | Path
 ) -> None:
-    """BLEU by source length: a line a model with its 95 % intervals; `counts` are the sentences of each bucket."""
+    """Plot BLEU by source length, one line per model with 95 % intervals; `counts` are sentences per bucket."""
     figure = new_figure(7.6, 4.2)
     axes = figure.add_subplot()
-    step = min(APART, 0.7 / max(1, len(scores)))
-    for place, (name, parts) in enumerate(scores.items()):
-        shift = (place - (len(scores) - 1) / 2) * step
+    step = min(OFFSET, 0.7 / max(1, len(scores)))
+    for index, (name, parts) in enumerate(scores.items()):
+        shift = (index - (len(scores) - 1) / 2) * step
         values = [part.value for part in parts]
-        # The score of the whole need not lie between the ends: those come from resamples.
+        # The score of the full bucket may lie outside the interval, which comes from resamples.
         below = [max(0.0, part.value - part.low) for part in parts]
         above = [max(0.0, part.high - part.value) for part in parts]
         axes.errorbar(
             [bucket + shift for bucket in range(len(parts))],
             values,
             yerr=[below, above],
-            color=COLORS[place % len(COLORS)],
-            marker=MARKS[place % len(MARKS)],
+            color=COLORS[index % len(COLORS)],
+            marker=MARKS[index % len(MARKS)],
             markersize=4.5,
             linewidth=1.3,
             elinewidth=0.9,
@@ -46,33 +46,33 @@ def plot_by_length(
     ticks = [f"{label}\n{count:,} sentences" for label, count in zip(labels, counts, strict=True)]
     axes.set_xticks(range(len(labels)), ticks, fontsize=8)
     axes.set_xlim(-0.5, len(labels) - 0.5)
-    finish(axes, "BLEU by source length, with 95 % intervals", "source words")
+    format_axes(axes, "BLEU by source length, with 95 % intervals", "source words")
     save_figure(figure, path)
 
 
 def plot_by_minutes(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], path: str | Path) -> None:
-    """Validation BLEU against minutes of training: a line a model, from (minutes, values)."""
+    """Plot validation BLEU over minutes of training, one line per model, from (minutes, values)."""
     figure = new_figure(7.6, 4.2)
     axes = figure.add_subplot()
-    for place, (name, (minutes, values)) in enumerate(curves.items()):
+    for index, (name, (minutes, values)) in enumerate(curves.items()):
         axes.plot(
             minutes,
             values,
-            color=COLORS[place % len(COLORS)],
-            marker=MARKS[place % len(MARKS)],
+            color=COLORS[index % len(COLORS)],
+            marker=MARKS[index % len(MARKS)],
             markersize=4.5,
             linewidth=1.3,
             label=name,
         )
     axes.set_xlim(left=0)
-    finish(axes, "validation BLEU, greedy search", "minutes of training")
+    format_axes(axes, "validation BLEU, greedy search", "minutes of training")
     save_figure(figure, path)
 
 
-def finish(axes: Axes, title: str, across: str) -> None:
-    """What both pictures have in common."""
+def format_axes(axes: Axes, title: str, x_label: str) -> None:
+    """Set title, labels, grid and legend."""
     axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel(across, fontsize=9)
+    axes.set_xlabel(x_label, fontsize=9)
     axes.set_ylabel("BLEU", fontsize=9)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)

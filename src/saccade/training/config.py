@@ -1,39 +1,19 @@
-"""The config of a run: one section for each part."""
+"""Schema of the config of a training run: one section for each part. `config_resolution` fills it."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config import Config, build, hyphenated, merge, read_yaml, underscored
+from saccade.config import Config
 from saccade.data.config import DataConfig
 from saccade.decoding.config import DecodingConfig
-from saccade.errors import SaccadeError
-from saccade.models.family import Family
-from saccade.models.registry import Choice, choose, load_family
-from saccade.training.checkpoints.start_from_model import (
-    fill_from_start,
-    find_start_folder,
-    is_gone,
-    is_resolved,
-    start_path,
-)
+from saccade.models.registry import Choice, choose
 
 ScheduleKind = Literal["inverse-sqrt", "linear", "cosine", "constant"]
 ObjectiveKind = Literal["likelihood", "minimum-risk"]
 RewardUnit = Literal["word", "token"]
-
-FINE_TUNING: Mapping[str, Any] = {"learning_rate": 5e-5, "schedule": "constant", "warmup_steps": 100}
-"""Defaults when training starts from a trained model: the learning rate of a new model would destroy its weights."""
-
-LIMITS = ("max_steps", "max_epochs", "max_minutes")
-
-FROM_SCRATCH = frozenset({*FINE_TUNING, *LIMITS, "optimizer"})
-"""Settings in a family's recipe that apply only to training from scratch."""
 
 
 class RiskConfig(Config):
@@ -162,7 +142,7 @@ class TrainingConfig(Config):
 
 
 class RunConfig(Config):
-    """The config of a run; each part of the program gets only its own section."""
+    """Config of a training run; each part of the program gets only its own section."""
 
     model: dict[str, Any] = Field(default_factory=dict)
     """A preset or family, and the settings of that family."""
@@ -175,137 +155,3 @@ class RunConfig(Config):
     def choice(self) -> Choice:
         """Return family and config of the model."""
         return choose(self.model)
-
-
-def read_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """Read a YAML file and overrides into a resolved config; its data paths are relative to $SACCADE_DATA (./data)."""
-    values = read_yaml(path)
-    data = values.get("data")
-    if isinstance(data, dict):
-        root = Path(os.environ.get("SACCADE_DATA", "data"))
-        for key in ("source", "target", "valid_source", "valid_target"):
-            if isinstance(data.get(key), str):
-                data[key] = str(root / data[key])
-            elif isinstance(data.get(key), list):  # items that are not strings are rejected when the config is built
-                data[key] = [str(root / path) if isinstance(path, str) else path for path in data[key]]
-    if overrides:
-        check_recipe_fits_start(underscored(values), underscored(overrides), where=str(path))
-    return run_config(merge(values, overrides or {}), where=str(path))
-
-
-def check_recipe_fits_start(recipe: Mapping[str, Any], overrides: Mapping[str, Any], *, where: str) -> None:
-    """Reject a recipe for training from scratch with a start model, unless rate and limits are given explicitly."""
-    start = start_path(overrides)
-    if start is None:
-        return
-    find_start_folder(start)
-    given, explicit = recipe.get("training"), overrides["training"]
-    if start_path(recipe) is not None or not isinstance(given, Mapping):
-        return
-    from_scratch = {
-        name: given[name]
-        for name in FINE_TUNING
-        if name in given and not equals_default(given[name], FINE_TUNING[name])
-    }
-    if not explicit.keys() & set(LIMITS):
-        from_scratch |= {name: given[name] for name in LIMITS if given.get(name) is not None}
-    conflicts = {name: value for name, value in from_scratch.items() if name not in explicit}
-    if conflicts:
-        listed = ", ".join(
-            f"{hyphenated(name)} {'unset' if value is None else value}" for name, value in conflicts.items()
-        )
-        usual = {hyphenated(name): FINE_TUNING.get(name, value) for name, value in conflicts.items()}
-        raise SaccadeError(
-            f"{where} is a recipe for training from scratch, not for starting from {start}: {listed}",
-            do="give these settings, for example: "
-            + " ".join(f"--training.{name} {value}" for name, value in usual.items()),
-        )
-
-
-def equals_default(given: Any, default: Any) -> bool:
-    """Return whether a setting of a recipe, perhaps a number as a string, equals a default."""
-    try:
-        return float(given) == float(default)
-    except (TypeError, ValueError):
-        return bool(given == default)
-
-
-def run_config(values: Mapping[str, Any], *, where: str, saved: bool = False) -> RunConfig:
-    """Build a resolved run config from plain data; the model settings are resolved and checked too.
-
-    Missing settings are taken from the start model and from the family's recipe. A `saved` config is complete: the
-    recipe of another version must not change it.
-    """
-    values = underscored(values)
-    if not saved:
-        try:
-            values = with_family_defaults(values, where=where)
-        except SaccadeError:
-            build(RunConfig, values, where=where)  # report a misspelt setting first
-            raise
-    config = build(RunConfig, values, where=where)
-    choice = choose(config.model, where=f"{where}, model")
-    return config.model_copy(update={"model": choice.dump()})
-
-
-def with_family_defaults(values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """Fill unvalidated settings with the recipe of the model family, and with the defaults of fine-tuning.
-
-    The function is idempotent. A resolved config of a fine-tuned run does not need the start folder any more.
-    """
-    start = start_path(values)
-    if start is not None and not (is_resolved(values) and is_gone(start)):
-        values = fill_from_start(values, start, where=where)
-    model = values.get("model", {})
-    family = load_family(choose(model, where=f"{where}, model").family)
-    recipe = merge(underscored(family.recipe), preset_recipe(family, model.get("preset"), values))
-    if start is not None:
-        suited = {name: value for name, value in recipe.get("training", {}).items() if name not in FROM_SCRATCH}
-        recipe = {**recipe, "training": {**suited, **FINE_TUNING, **risk_criterion(values)}}
-    return merge(recipe, values)
-
-
-def preset_recipe(family: Family, preset: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recipe of a preset; its training settings apply only with its optimizer."""
-    recipe = underscored(family.preset_recipes.get(preset, {})) if isinstance(preset, str) else {}
-    training, given = recipe.get("training", {}), values.get("training")
-    chosen = given.get("optimizer") if isinstance(given, Mapping) else None
-    return {**recipe, "training": {}} if chosen not in (None, training.get("optimizer")) else dict(recipe)
-
-
-def risk_criterion(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the default criterion of minimum risk with validation data: a metric, because the loss may increase."""
-    training, data = values.get("training", {}), values.get("data", {})
-    if not isinstance(data, Mapping) or training.get("objective") != "minimum-risk":
-        return {}
-    metrics = training.get("metrics", TrainingConfig.model_fields["metrics"].default)
-    validated = data.get("valid_source") or str(data.get("hold_out", 0)) != "0"
-    return {"criterion": metrics[0]} if validated and isinstance(metrics, list | tuple) and metrics else {}
-
-
-def with_absolute_paths(config: RunConfig) -> RunConfig:
-    """Return the config with absolute paths."""
-    data, training = config.data, config.training
-    absolute: dict[str, Any] = {
-        name: tuple(str(Path(path).absolute()) for path in getattr(data, name)) for name in ("source", "target")
-    }
-    for name in ("valid_source", "valid_target"):
-        path = getattr(data, name)
-        absolute[name] = None if path is None else str(Path(path).absolute())
-    changes: dict[str, Any] = {"data": data.model_copy(update=absolute)}
-    if training.start is not None:
-        changes["training"] = training.model_copy(update={"start": str(Path(training.start).absolute())})
-    return config.model_copy(update=changes)
-
-
-def check_complete(config: RunConfig) -> None:
-    """Reject a config without training data, run directory, or the validation data that it needs."""
-    if not config.data.source:
-        raise SaccadeError("no training data", do="give --source and --target, or a recipe")
-    if config.output is None:
-        raise SaccadeError("no run directory", do="give --output runs/NAME")
-    needs_validation = config.training.patience or config.training.criterion != "loss"
-    if needs_validation and not (config.data.valid_source or config.data.hold_out):
-        raise SaccadeError(
-            "early stopping and a criterion need validation data", do="give --valid-source, or --data.hold-out 500"
-        )

@@ -41,7 +41,7 @@ def limit_reached(training: TrainingConfig, progress: Progress) -> str | None:
     epochs = epoch_limit(training)
     if training.max_steps and progress.step >= training.max_steps:
         return "max-steps reached"
-    if epochs and progress.place.epoch >= epochs:
+    if epochs and progress.position.epoch >= epochs:
         return "max-epochs reached"
     if training.max_minutes and progress.seconds >= 60 * training.max_minutes:
         return f"max-minutes reached ({training.max_minutes:g})"

@@ -15,7 +15,7 @@ from saccade.data.reading.pair_files import Pair
 from saccade.data.sampling.batches import collate, sorted_batches
 from saccade.evaluation.metrics import Score, finite, score
 from saccade.evaluation.perplexity import perplexity
-from saccade.inference.proof import MOST_SOURCES, SOURCES
+from saccade.inference.engines.parity import MAX_SOURCES, SOURCES_FILE
 from saccade.inference.translator import Translator
 from saccade.training.objectives.objective import Objective
 
@@ -31,7 +31,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Validation:
-    """Loss of the whole validation set, scores of the part that was translated."""
+    """Loss of the complete validation set, scores of the part that was translated."""
 
     loss: float  # negative log-likelihood per token, without label smoothing
     perplexity: float
@@ -46,7 +46,7 @@ class Validation:
         return -found.value if found.higher_is_better else found.value
 
     def to_json(self) -> dict[str, Any]:
-        """Loss and scores as plain data."""
+        """Return loss and scores as plain data."""
         scores = {name: found.to_json() for name, found in self.scores.items()}
         return {"loss": finite(self.loss), "perplexity": finite(self.perplexity), "scores": scores}
 
@@ -104,5 +104,5 @@ def group_by_source(pairs: Sequence[Pair], limit: int) -> tuple[list[str], list[
 
 def save_validation_sources(run: Path, corpus: Corpus) -> None:
     """Save validation sources in the run directory: exported models are verified on them."""
-    sources, _ = group_by_source(corpus.pairs or [], MOST_SOURCES)
-    (run / SOURCES).write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")
+    sources, _ = group_by_source(corpus.pairs or [], MAX_SOURCES)
+    (run / SOURCES_FILE).write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")

@@ -73,8 +73,8 @@ def test_each_kind_is_found_with_an_example(kind: str, pair: Pair, text: str | N
         assert set(faults) == {"empty-source", "control"}
     else:
         assert set(faults) == {kind}
-        assert faults[kind].places[0].text == text
-    assert faults[kind].places[0].pair == 101
+        assert faults[kind].examples[0].text == text
+    assert faults[kind].examples[0].pair == 101
     assert faults[kind].count == (2 if kind == "ambiguous" else 1)
 
 
@@ -104,7 +104,7 @@ def test_severity_depends_on_the_share(count: int, severity: str) -> None:
     same = [Pair(f"same {number}", f"same {number}") for number in range(count)]
     fault = only(examined([*GOOD[: 100 - count], *same]))
     assert (fault.kind, fault.count, fault.share, fault.severity) == ("identical", count, count / 100, severity)
-    assert [example.pair for example in fault.places] == list(range(101 - count, 106 - count))
+    assert [example.pair for example in fault.examples] == list(range(101 - count, 106 - count))
 
 
 def test_overlap_with_held_out_data() -> None:
@@ -114,11 +114,11 @@ def test_overlap_with_held_out_data() -> None:
     assert set(faults) == {"valid-pair", "valid-source", "test-pair", "test-source", "empty-source", "empty-target"}
     assert (faults["valid-pair"].count, faults["valid-pair"].share) == (2, 2 / 5)
     assert faults["valid-source"].count == 3
-    assert [(example.pair, example.text) for example in faults["valid-source"].places] == [
+    assert [(example.pair, example.text) for example in faults["valid-source"].examples] == [
         (8, "'number 7'"),
         (9, r"' number\xa08 '"),
     ]
-    assert [example.pair for example in faults["test-pair"].places] == [51]
+    assert [example.pair for example in faults["test-pair"].examples] == [51]
     assert faults["test-pair"].severity == "warning"
 
 
@@ -127,8 +127,8 @@ def test_examples_of_several_corpora() -> None:
     examination.add(1, examine_chunk([Pair("", "x"), GOOD[0]], 1))
     examination.add(0, examine_chunk([GOOD[0], Pair("", "x")], 1))
     faults = {fault.kind: fault for fault in examination.finish().faults}
-    assert [str(example) for example in faults["empty-source"].places] == ["first, pair 2", "second, pair 1"]
-    assert [str(example) for example in faults["duplicate"].places] == ["second, pair 2: repeats pair 1 of first"]
+    assert [str(example) for example in faults["empty-source"].examples] == ["first, pair 2", "second, pair 1"]
+    assert [str(example) for example in faults["duplicate"].examples] == ["second, pair 2: repeats pair 1 of first"]
 
 
 @hypothesis_settings(deadline=None)

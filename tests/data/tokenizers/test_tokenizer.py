@@ -310,6 +310,6 @@ class TestTokenizerPair:
         assert tokenizers_digest(tokenizers) != tokenizers_digest(separate)
 
     def test_torch_is_not_imported(self) -> None:
-        modules = "saccade.data.tokenizers.tokenizer, saccade.data.workers.worker"
+        modules = "saccade.data.tokenizers.tokenizer, saccade.data.chunk_jobs, saccade.workers.child"
         script = f"import sys; import {modules}; raise SystemExit('torch' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

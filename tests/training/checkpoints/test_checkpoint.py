@@ -1,4 +1,4 @@
-"""Checkpoints: written beside training, whole or absent, the newest whole one found again."""
+"""Checkpoints: written in the background, complete or absent; the newest intact one is found."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_checkpoint_gives_back_every_bit(tmp_path):
+def test_checkpoint_round_trip_is_exact(tmp_path):
     save(tmp_path, 5)
     model, optimizer = make()
     state = load_checkpoint(tmp_path / "step-5", model, optimizer)
@@ -58,8 +58,8 @@ def test_a_checkpoint_gives_back_every_bit(tmp_path):
         assert torch.equal(optimizer.state[ours]["exp_avg_sq"], moments.state[theirs]["exp_avg_sq"])
 
 
-def test_what_happens_after_the_call_is_not_saved(tmp_path, monkeypatch):
-    """The writing thread is held back until the model has changed."""
+def test_saving_takes_a_snapshot(tmp_path, monkeypatch):
+    """The writing thread waits until the model has changed."""
     go = threading.Event()
     original = saving_module.write_checkpoint
     monkeypatch.setattr(saving_module, "write_checkpoint", lambda *words: (go.wait(5), original(*words))[1])
@@ -76,7 +76,7 @@ def test_what_happens_after_the_call_is_not_saved(tmp_path, monkeypatch):
     assert torch.all(again.weight == 1.0)
 
 
-def test_a_full_disk_is_told_at_the_next_call_and_nothing_old_is_lost(tmp_path, monkeypatch):
+def test_full_disk_is_reported_at_the_next_call_and_keeps_old_checkpoints(tmp_path, monkeypatch):
     save(tmp_path, 1, 2)
 
     def full(*_):
@@ -92,13 +92,13 @@ def test_a_full_disk_is_told_at_the_next_call_and_nothing_old_is_lost(tmp_path, 
     assert find_newest_intact(tmp_path).path == tmp_path / "step-2"
 
 
-def test_checkpoints_are_counted_by_number(tmp_path):
+def test_checkpoints_are_sorted_by_step(tmp_path):
     save(tmp_path, 9, 10, 100)
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-9", "step-10", "step-100"]
 
 
 def test_pruning_keeps_regular_checkpoints_and_the_newest(tmp_path):
-    """One that an interruption made goes when it is no longer the newest, so that averages do not depend on it."""
+    """The checkpoint of an interruption is removed when it is no longer the newest: averages do not depend on it."""
     save(tmp_path, 4, 8, 11, every=4)
     assert names(tmp_path) == ["step-11", "step-4", "step-8"]
     save(tmp_path, 12, every=4)
@@ -108,7 +108,7 @@ def test_pruning_keeps_regular_checkpoints_and_the_newest(tmp_path):
     assert [path.name for path in scheduled_checkpoints(list_checkpoints(tmp_path), 8)] == ["step-8", "step-12"]
 
 
-def test_the_newest_whole_checkpoint_is_found_and_the_damaged_one_named(tmp_path):
+def test_newest_intact_checkpoint_is_found_and_damaged_one_reported(tmp_path):
     save(tmp_path, 1, 2, 3)
     weights = tmp_path / "step-3" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
@@ -125,12 +125,12 @@ def test_the_newest_whole_checkpoint_is_found_and_the_damaged_one_named(tmp_path
     assert mark_damaged(tmp_path / "step-3").name == "damaged-step-3-2"
 
 
-def test_without_any_whole_checkpoint_there_is_none(tmp_path):
+def test_without_intact_checkpoint_none_is_found(tmp_path):
     assert find_newest_intact(tmp_path) == (None, [])
     assert find_newest_intact(tmp_path / "absent") == (None, [])
 
 
-def test_leftovers_of_a_killed_writer_are_cleared(tmp_path):
+def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     save(tmp_path, 1)
     partial_path(tmp_path / "step-2").mkdir()
     find_newest_intact(tmp_path)
@@ -142,14 +142,14 @@ def test_leftovers_of_a_killed_writer_are_cleared(tmp_path):
     [
         {"step": "many"},
         {"step": None},
-        {"place": [1]},
-        {"place": {"epoch": "x"}},
+        {"position": [1]},
+        {"position": {"epoch": "x"}},
         {"recent": [{"loss": []}]},
         {"unheard": 1},
     ],
     ids=str,
 )
-def test_a_sealed_but_senseless_state_is_refused_with_its_name(tmp_path, change):
+def test_invalid_state_is_rejected(tmp_path, change):
     save(tmp_path, 1)
     path = tmp_path / "step-1" / "state.json"
     values = json.loads(path.read_text(encoding="utf-8"))
@@ -161,7 +161,7 @@ def test_a_sealed_but_senseless_state_is_refused_with_its_name(tmp_path, change)
         load_checkpoint(path.parent, *make())
 
 
-def test_optimizer_state_of_another_model_is_refused(tmp_path):
+def test_optimizer_state_of_another_model_is_rejected(tmp_path):
     save(tmp_path, 1)
     other = torch.nn.Linear(3, 2, bias=False)
     with pytest.raises(SaccadeError, match=r"safetensors"):

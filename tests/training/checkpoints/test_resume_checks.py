@@ -10,12 +10,13 @@ from saccade.training.checkpoints.resume_checks import (
     numeric_environment,
     result_changing_settings,
 )
-from saccade.training.config import RunConfig, run_config
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import resolve_config
 
 
 def make(**training) -> RunConfig:
     model = {"preset": "transformer-tiny"}
-    return run_config({"model": model, "data": {"source": "a.tsv"}, "training": training}, where="test")
+    return resolve_config({"model": model, "data": {"source": "a.tsv"}, "training": training}, where="test")
 
 
 @pytest.mark.parametrize(
@@ -29,12 +30,12 @@ def make(**training) -> RunConfig:
     ],
     ids=str,
 )
-def test_what_shapes_a_run_for_life_is_refused(change):
+def test_fixed_settings_cannot_change(change):
     with pytest.raises(SaccadeError, match="cannot change: training"):
         check_resumable(make(), make(**change))
 
 
-def test_other_data_is_refused_but_another_cache_is_not():
+def test_data_settings_cannot_change_but_the_cache_can():
     before = make()
     for change, refused in ({"max_length": 9}, True), ({"cache": "elsewhere"}, False), ({"workers": 3}, False):
         after = before.model_copy(update={"data": before.data.model_copy(update=change)})
@@ -46,7 +47,7 @@ def test_other_data_is_refused_but_another_cache_is_not():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"max_minutes": 5}, []),
         ({"max_steps": 50}, []),
@@ -56,16 +57,16 @@ def test_other_data_is_refused_but_another_cache_is_not():
     ],
     ids=str,
 )
-def test_a_change_that_shapes_the_rest_is_said(change, said):
-    assert result_changing_settings(make(), make(**change)) == said
+def test_result_changing_settings_are_reported(change, expected):
+    assert result_changing_settings(make(), make(**change)) == expected
 
 
-def test_a_new_end_is_said_if_the_schedule_comes_down_to_it():
+def test_new_length_is_reported_if_the_schedule_depends_on_it():
     before, after = make(schedule="linear", max_steps=10), make(schedule="linear", max_steps=20)
     assert result_changing_settings(before, after) == ["training.max-steps 10 -> 20"]
 
 
-def test_another_number_of_threads_is_said():
+def test_environment_changes_are_reported():
     before = numeric_environment(torch.device("cpu"), 1, "float32")
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)

@@ -1,4 +1,4 @@
-"""Runs that start from another model: what they take from it, what they refuse, how they repeat and resume."""
+"""Runs that start from a trained model: copied settings, conflicts, repetition, resumption."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from saccade.config import merge, read_yaml
 from saccade.errors import SaccadeError
 from saccade.model_folder import load_model_folder, weights_of
 from saccade.models import registry
-from saccade.training.config import RunConfig, read_recipe, run_config
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import load_saved_config, resolve_config, resolve_recipe
 from saccade.training.preflight.inspector import inspect
 from saccade.training.run import resume, train
 from training.small_runs import MODEL, interrupted_after, log_of, write_pairs
@@ -30,7 +31,7 @@ RISK = {"objective": "minimum-risk", "risk": {"samples": 3}}
 
 @pytest.fixture(scope="module", autouse=True)
 def no_pictures():
-    """Curves take longer than these runs."""
+    """Skip the plots, which take longer than these runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("saccade.training.runs.tracking.draw_curves", lambda directory: None)
         yield
@@ -66,10 +67,10 @@ def settings(folder, output, **changes):
 
 @pytest.fixture(scope="module")
 def trained(data, tmp_path_factory):
-    """A run of a few steps to start from."""
+    """A start model, trained for a few steps."""
     output = tmp_path_factory.mktemp("runs") / "first"
     values = settings(data, output, model=MODEL, data={"tokenizer": "char"})
-    train(run_config(merge(values, {"training": {"warmup_steps": 4}}), where="test"))
+    train(resolve_config(merge(values, {"training": {"warmup_steps": 4}}), where="test"))
     return output
 
 
@@ -77,7 +78,7 @@ def trained(data, tmp_path_factory):
 def make(data, trained):
     def make(output, **changes) -> RunConfig:
         values = settings(data, output, training={"start": str(trained), "learning_rate": 1e-3, **RISK})
-        return run_config(merge(values, changes), where="test")
+        return resolve_config(merge(values, changes), where="test")
 
     return make
 
@@ -88,16 +89,16 @@ def config(make, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def whole(make, tmp_path_factory):
-    """A run on the risk, from its beginning to its end."""
-    output = tmp_path_factory.mktemp("runs") / "whole"
+def uninterrupted(make, tmp_path_factory):
+    """An uninterrupted run with minimum risk."""
+    output = tmp_path_factory.mktemp("runs") / "uninterrupted"
     train(make(output))
     return output
 
 
 @contextlib.contextmanager
 def away(folder):
-    """The folder is not at its place."""
+    """Rename the folder within the block."""
     aside = folder.with_name("aside")
     folder.rename(aside)
     try:
@@ -115,7 +116,7 @@ def same(first, second) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_run_takes_weights_settings_and_tokenizers(config, trained, tmp_path):
+def test_run_copies_weights_settings_and_tokenizers(config, trained, tmp_path):
     made = config(training={"learning_rate": 1e-12})
     assert (made.model["width"], made.data.tokenizer, made.training.schedule) == (16, "char", "constant")
     result = train(made)
@@ -135,34 +136,34 @@ def test_a_run_takes_weights_settings_and_tokenizers(config, trained, tmp_path):
     assert all(float(row["nll"]) > 0 for row in rows)
 
 
-def test_the_default_criterion_is_a_score_and_the_rate_is_small(data, trained, config):
+def test_defaults_of_fine_tuning(data, trained, config):
     values = settings(data, "x", training={"start": str(trained), **RISK})
-    made = run_config(values, where="test")
+    made = resolve_config(values, where="test")
     assert (made.training.criterion, made.training.learning_rate) == ("bleu", 5e-5)
     assert config(training={"criterion": "loss", "learning_rate": 1e-4}).training.criterion == "loss"
     assert config(data={"hold_out": 0}).training.criterion == "loss"
     assert config(training={"objective": "likelihood", "risk": {"samples": 15}}).training.criterion == "loss"
 
 
-def test_the_same_config_gives_the_same_weights_to_the_last_bit(trained, whole, tmp_path):
-    train(read_recipe(whole / "config.yaml", {"output": str(tmp_path / "again")}))
-    assert same(weights(whole), weights(tmp_path / "again"))
-    assert not same(weights(whole), weights(trained, "model-best"))
+def test_repeated_run_is_bitwise_equal(trained, uninterrupted, tmp_path):
+    train(resolve_recipe(uninterrupted / "config.yaml", {"output": str(tmp_path / "again")}))
+    assert same(weights(uninterrupted), weights(tmp_path / "again"))
+    assert not same(weights(uninterrupted), weights(trained, "model-best"))
 
 
-def test_a_resumed_run_is_the_uninterrupted_one_and_needs_its_start_no_more(
-    config, trained, whole, tmp_path, monkeypatch
+def test_resumed_run_equals_uninterrupted_run_without_start_folder(
+    config, trained, uninterrupted, tmp_path, monkeypatch
 ):
     interrupted_after(3, monkeypatch)
     assert train(config()).interrupted == "SIGTERM"
     monkeypatch.undo()
     with away(trained):
         assert resume(tmp_path / "run").step == 4
-    assert differences(whole, tmp_path / "run") == []
+    assert differences(uninterrupted, tmp_path / "run") == []
 
 
-def test_a_run_without_a_checkpoint_begins_again_with_the_same_model_only(
-    config, trained, whole, tmp_path, monkeypatch
+def test_run_without_checkpoint_begins_again_from_an_unchanged_start_model(
+    config, trained, uninterrupted, tmp_path, monkeypatch
 ):
     interrupted_after(1, monkeypatch)
     train(config())
@@ -171,11 +172,11 @@ def test_a_run_without_a_checkpoint_begins_again_with_the_same_model_only(
     with away(trained):
         with pytest.raises(SaccadeError, match="no such run"):
             resume(tmp_path / "run")
-        shutil.copytree(whole, trained)
+        shutil.copytree(uninterrupted, trained)
         with pytest.raises(SaccadeError, match="has changed"):
             resume(tmp_path / "run")
     resume(tmp_path / "run")
-    assert differences(whole, tmp_path / "run") == []
+    assert differences(uninterrupted, tmp_path / "run") == []
 
 
 @pytest.mark.parametrize(
@@ -183,12 +184,12 @@ def test_a_run_without_a_checkpoint_begins_again_with_the_same_model_only(
     [{"objective": "likelihood", "risk": {"samples": 15}}, {"risk": {"samples": 4}}, {"start": "elsewhere"}],
     ids=str,
 )
-def test_a_resumed_run_keeps_what_it_minimises(whole, change):
+def test_objective_of_a_resumed_run_cannot_change(uninterrupted, change):
     with pytest.raises(SaccadeError, match="cannot change: training"):
-        resume(whole, {"training": change})
+        resume(uninterrupted, {"training": change})
 
 
-def test_settings_that_keep_the_shapes_may_change(config, tmp_path):
+def test_settings_that_keep_weight_shapes_may_change(config, tmp_path):
     train(config(model={"dropout": 0.4}, training={"max_steps": 1}))
     assert read_yaml(tmp_path / "run" / "config.yaml")["model"]["dropout"] == 0.4
     assert "changed: model.dropout 0.3 -> 0.4" in log_of(tmp_path / "run")
@@ -207,12 +208,12 @@ def test_settings_that_keep_the_shapes_may_change(config, tmp_path):
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
-def test_what_contradicts_the_start_is_refused(config, changes, match):
+def test_conflicts_with_the_start_model_are_rejected(config, changes, match):
     with pytest.raises(SaccadeError, match=match):
         config(**changes)
 
 
-def test_what_agrees_with_the_start_is_not_refused(config, trained):
+def test_settings_equal_to_the_start_model_are_accepted(config, trained):
     saved = read_yaml(trained / "config.yaml")
     made = config(model=saved["model"], data={"tokenizer": "char", "vocabulary": 8000})
     assert made.data.vocabulary < 100
@@ -223,13 +224,13 @@ def test_what_agrees_with_the_start_is_not_refused(config, trained):
 
 
 @pytest.mark.parametrize("change", [{"width": 32}, {"encoder_layers": 2}], ids=str)
-def test_weights_that_do_not_fit_are_refused_and_leave_no_run(config, tmp_path, change):
+def test_weights_of_another_shape_are_rejected_and_leave_no_run(config, tmp_path, change):
     with pytest.raises(SaccadeError, match=r"weights do not fit .*: model"):
         train(config(model=change))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_damaged_start_is_refused(config, trained, tmp_path):
+def test_damaged_start_model_is_rejected(config, trained, tmp_path):
     start = tmp_path / "start"
     shutil.copytree(trained, start)
     path = start / "model-best" / "model.safetensors"
@@ -252,7 +253,7 @@ class Silent:
         pass
 
 
-def test_an_inspection_takes_the_start(config):
+def test_inspection_of_a_run_from_a_start_model(config):
     found = inspect(config(), Silent())
     assert not found.faulty
     assert found.vocabulary is not None
@@ -260,7 +261,7 @@ def test_an_inspection_takes_the_start(config):
     assert found.forecast is not None
 
 
-def test_the_command_starts_from_a_run(data, trained, tmp_path, monkeypatch, capsys):
+def test_command_starts_from_a_run(data, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     files = ["--source", str(data / "train.src"), "--target", str(data / "train.tgt")]
     options = ["--training.max-steps", "1", "--training.objective", "minimum-risk", "--training.risk.samples", "2"]
@@ -277,97 +278,99 @@ def test_the_command_starts_from_a_run(data, trained, tmp_path, monkeypatch, cap
 
 @pytest.fixture(scope="module")
 def fresh(data, tmp_path_factory):
-    """All settings of another run, as its directory holds them: of words, with the rate of a fresh model."""
+    """The config.yaml of another run: word tokenizers, learning rate of a new model."""
     values = settings(data, "x", model=MODEL, data={"tokenizer": "word"})
-    made = run_config(merge(values, {"training": {"learning_rate": 3e-3}}), where="test")
+    made = resolve_config(merge(values, {"training": {"learning_rate": 3e-3}}), where="test")
     path = tmp_path_factory.mktemp("fresh") / "config.yaml"
     path.write_text(yaml.safe_dump(json.loads(made.model_dump_json())), encoding="utf-8")
     return path
 
 
-SAID = {"learning_rate": 1e-4, "schedule": "constant", "warmup_steps": 5, "max_steps": 2}
+EXPLICIT = {"learning_rate": 1e-4, "schedule": "constant", "warmup_steps": 5, "max_steps": 2}
 
 
-def test_the_config_of_another_run_does_not_hide_what_contradicts_a_new_start(fresh, trained, tmp_path):
-    training = {"start": str(trained), **SAID}
+def test_recipe_from_another_run_conflicts_with_a_new_start(fresh, trained, tmp_path):
+    training = {"start": str(trained), **EXPLICIT}
     with pytest.raises(SaccadeError, match="tokenizer char, not word"):
-        read_recipe(fresh, {"training": training})
-    made = read_recipe(fresh, {"training": training, "data": {"tokenizer": "char"}})
+        resolve_recipe(fresh, {"training": training})
+    made = resolve_recipe(fresh, {"training": training, "data": {"tokenizer": "char"}})
     assert made.data.vocabulary < 100
-    assert run_config(made.model_dump(), where="again") == made
+    assert resolve_config(made.model_dump(), where="again") == made
     with pytest.raises(SaccadeError, match="no such run"):
-        read_recipe(fresh, {"training": {**training, "start": str(tmp_path / "nowhere")}})
+        resolve_recipe(fresh, {"training": {**training, "start": str(tmp_path / "nowhere")}})
 
 
-def test_a_rate_for_a_fresh_model_is_not_taken_in_silence(fresh, trained):
+def test_recipe_for_training_from_scratch_is_rejected(fresh, trained):
     start = {"start": str(trained)}
     with pytest.raises(
         SaccadeError, match=r"from scratch.*learning-rate 0\.003, schedule inverse-sqrt.*max-steps 4"
-    ) as told:
-        read_recipe(fresh, {"training": start, "data": {"tokenizer": "char"}})
-    assert "--training.learning-rate 5e-05 --training.schedule constant --training.warmup-steps 100" in told.value.do
+    ) as caught:
+        resolve_recipe(fresh, {"training": start, "data": {"tokenizer": "char"}})
+    assert "--training.learning-rate 5e-05 --training.schedule constant --training.warmup-steps 100" in caught.value.do
     with pytest.raises(SaccadeError, match=r"from scratch.*: learning-rate 0\.003\n"):
-        said = {name: value for name, value in SAID.items() if name != "learning_rate"}
-        read_recipe(fresh, {"training": {**start, **said}, "data": {"tokenizer": "char"}})
-    made = read_recipe(fresh, {"training": {**start, **SAID}, "data": {"tokenizer": "char"}})
+        explicit = {name: value for name, value in EXPLICIT.items() if name != "learning_rate"}
+        resolve_recipe(fresh, {"training": {**start, **explicit}, "data": {"tokenizer": "char"}})
+    made = resolve_recipe(fresh, {"training": {**start, **EXPLICIT}, "data": {"tokenizer": "char"}})
     assert (made.training.learning_rate, made.training.max_steps) == (1e-4, 2)
 
 
-def test_a_recipe_that_names_its_start_decides_by_itself(data, trained, tmp_path):
+def test_recipe_with_a_start_model_keeps_its_settings(data, trained, tmp_path):
     values = settings(data, "x", training={"start": str(trained), "learning_rate": 2e-3})
     (tmp_path / "tuned.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    assert read_recipe(tmp_path / "tuned.yaml").training.learning_rate == 2e-3
-    again = read_recipe(tmp_path / "tuned.yaml", {"training": {"start": str(trained / "model-best")}})
+    assert resolve_recipe(tmp_path / "tuned.yaml").training.learning_rate == 2e-3
+    again = resolve_recipe(tmp_path / "tuned.yaml", {"training": {"start": str(trained / "model-best")}})
     assert (again.training.learning_rate, again.data.tokenizer) == (2e-3, "char")
 
 
-def test_the_settings_of_a_run_can_be_read_when_its_start_is_gone(whole, trained):
+def test_saved_config_resolves_without_start_folder(uninterrupted, trained):
     with away(trained):
-        assert run_config(read_yaml(whole / "config.yaml"), where="test").data.tokenizer == "char"
+        assert resolve_config(read_yaml(uninterrupted / "config.yaml"), where="test").data.tokenizer == "char"
 
 
 @pytest.fixture
 def recommended(monkeypatch):
-    """The transformer with settings of a run of its own."""
+    """The transformer family with a recipe."""
     family = registry.load_family("transformer")
     recipe = {"training": {"learning-rate": 7e-4, "clip_norm": 5.0}, "data": {"tokenizer": "char"}}
     changed = family._replace(recipe=MappingProxyType(recipe), preset_recipes={})
-    monkeypatch.setattr("saccade.training.config.load_family", lambda name: changed)
+    monkeypatch.setattr("saccade.training.config_resolution.load_family", lambda name: changed)
 
 
-def test_the_recipe_of_a_family_lies_under_what_is_given(recommended):
+def test_given_settings_override_the_family_recipe(recommended):
     model = {"preset": "transformer-tiny"}
-    plain = run_config({"model": model}, where="test")
+    plain = resolve_config({"model": model}, where="test")
     assert (plain.training.learning_rate, plain.training.clip_norm, plain.data.tokenizer) == (7e-4, 5.0, "char")
-    given = run_config({"model": model, "training": {"clip-norm": 2.0}, "data": {"tokenizer": "bpe"}}, where="test")
+    given = resolve_config({"model": model, "training": {"clip-norm": 2.0}, "data": {"tokenizer": "bpe"}}, where="test")
     assert (given.training.learning_rate, given.training.clip_norm, given.data.tokenizer) == (7e-4, 2.0, "bpe")
     for config in (plain, given):
-        assert run_config(config.model_dump(), where="again") == config
-        assert run_config(config.model_dump(exclude_unset=True), where="again") == config
+        assert resolve_config(config.model_dump(), where="again") == config
+        assert resolve_config(config.model_dump(exclude_unset=True), where="again") == config
 
 
-def test_the_recipe_of_a_preset_lies_upon_that_of_its_family_and_belongs_together():
+def test_preset_recipe_applies_only_with_its_optimizer():
     def training(**given):
-        return run_config({"model": {"preset": "transformer-tiny"}, "training": given}, where="test").training
+        return resolve_config({"model": {"preset": "transformer-tiny"}, "training": given}, where="test").training
 
     assert (training().optimizer, training().learning_rate, training().warmup_steps) == ("muon", 1e-2, 300)
     assert (training(learning_rate=3e-3).optimizer, training(learning_rate=3e-3).learning_rate) == ("muon", 3e-3)
     adam = training(optimizer="adam")
     assert (adam.optimizer, adam.learning_rate, adam.warmup_steps) == ("adam", None, 1000)
-    other = run_config({"model": {"preset": "transformer-small"}}, where="test").training
+    other = resolve_config({"model": {"preset": "transformer-small"}}, where="test").training
     assert (other.optimizer, other.learning_rate) == ("adam", None)
 
 
-def test_a_config_made_in_python_gets_the_recipe_and_a_saved_one_does_not(recommended, data, tmp_path):
+def test_config_built_in_python_gets_the_recipe_and_a_saved_one_does_not(recommended, data, tmp_path):
     model = {"preset": "transformer-tiny", "width": 16, "heads": 2, "feed_forward": 16}
     values = settings(data, tmp_path / "run", model=model, training={"max_steps": 1, "validate_every": 9})
     saccade.train(RunConfig(**merge(values, {"data": {"hold_out": 0}})))
-    saved = read_yaml(tmp_path / "run" / "config.yaml")
+    path = tmp_path / "run" / "config.yaml"
+    saved = read_yaml(path)
     assert (saved["training"]["clip_norm"], saved["data"]["tokenizer"]) == (5.0, "char")
     del saved["training"]["clip_norm"]  # as an older version may have written it
-    assert run_config(saved, where="saved", saved=True).training.clip_norm == 1.0
+    path.write_text(yaml.safe_dump(saved), encoding="utf-8")
+    assert load_saved_config(path).training.clip_norm == 1.0
 
 
-def test_a_model_that_is_trained_already_is_not_given_the_rate_of_a_fresh_one(recommended, data, trained):
-    made = run_config(settings(data, "x", training={"start": str(trained), **RISK}), where="test")
+def test_fine_tuning_ignores_the_learning_rate_of_the_family_recipe(recommended, data, trained):
+    made = resolve_config(settings(data, "x", training={"start": str(trained), **RISK}), where="test")
     assert (made.training.learning_rate, made.training.clip_norm) == (5e-5, 5.0)

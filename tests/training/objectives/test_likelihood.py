@@ -8,16 +8,16 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from laws.subjects import SIZES, build_model, choice_of, make_batch
-from saccade.csrc.library import without_kernels
+from contracts.registered_models import SIZES, build_model, choice_of, make_batch
 from saccade.interface import Product
 from saccade.ops import cross_entropy as op
 from saccade.ops.cross_entropy import loss_and_grad
+from saccade.ops.dispatch import without_kernels
 from saccade.training.objectives.likelihood import Likelihood, cross_entropy
 
 
 class OutputLayer(nn.Module):
-    """Like a model's: something, and then a product; or without a product at the end."""
+    """Output layer like that of a model, with or without a final matrix product."""
 
     def __init__(self, bias=True, ends_in_product=True):
         super().__init__()
@@ -41,7 +41,7 @@ def plain(layer, outputs, targets, smoothing):
 @pytest.mark.parametrize("chunk", [1, 40, 1 << 20])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("native", [False, True])
-def test_chunks_give_the_loss_and_gradients_of_the_plain_path(monkeypatch, native, bias, smoothing, chunk):
+def test_chunked_loss_and_gradients_equal_plain_ones(monkeypatch, native, bias, smoothing, chunk):
     monkeypatch.setattr(op, "CHUNK", chunk)
     torch.manual_seed(0)
     layer = OutputLayer(bias)
@@ -58,7 +58,7 @@ def test_chunks_give_the_loss_and_gradients_of_the_plain_path(monkeypatch, nativ
     assert_close(fast, slow)
 
 
-def test_an_output_layer_without_a_product_has_the_same_loss():
+def test_output_layer_without_product_has_equal_loss():
     torch.manual_seed(0)
     outputs, targets = torch.randn(9, 6), torch.randint(0, 11, (9,))
     layer = OutputLayer(ends_in_product=False)
@@ -70,7 +70,7 @@ def test_an_output_layer_without_a_product_has_the_same_loss():
 
 
 def plain_pairs(layer, outputs, targets, consistency):
-    """The loss of pairs by the library's own divergence."""
+    """Reference loss of pairs with torch's KL divergence."""
     p, q = layer.logits(outputs).log_softmax(-1).chunk(2)
     there, back = (F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((q, p), (p, q)))
     return plain(layer, outputs, targets, 0.1) + consistency * (there + back) / 2, (there + back) / 2
@@ -79,7 +79,7 @@ def plain_pairs(layer, outputs, targets, consistency):
 @pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
 @pytest.mark.parametrize("ends_in_product", [False, True])
 @pytest.mark.parametrize("native", [False, True])
-def test_the_divergence_of_pairs_counts_and_has_its_gradient(monkeypatch, native, ends_in_product, chunk):
+def test_divergence_of_pairs_and_its_gradient(monkeypatch, native, ends_in_product, chunk):
     monkeypatch.setattr(op, "CHUNK", chunk)
     torch.manual_seed(0)
     layer = OutputLayer(ends_in_product=ends_in_product)
@@ -93,7 +93,7 @@ def test_the_divergence_of_pairs_counts_and_has_its_gradient(monkeypatch, native
     assert_close(torch.autograd.grad(found.loss, leaves), torch.autograd.grad(expected, leaves))
 
 
-def test_consistency_sees_every_example_twice():
+def test_consistency_runs_every_example_twice():
     batch = make_batch([5, 3], [6, 2])
     model = build_model(("transformer", {"dropout": 0.3}))
     once, both = Likelihood(0.1).loss(model, batch), Likelihood(0.1, consistency=3.0).loss(model, batch)
@@ -109,7 +109,7 @@ def test_consistency_sees_every_example_twice():
     assert_close(dropped.total - without.total, torch.tensor(1.5 * dropped.metrics["divergence"]), rtol=1e-3, atol=0.0)
 
 
-def test_padded_rows_count_for_nothing():
+def test_padding_does_not_change_the_loss():
     model = build_model(("transformer", {}))
     batch = make_batch([5, 3], [6, 2])
     found = Likelihood(0.1).loss(model, batch)
@@ -122,7 +122,7 @@ def test_padded_rows_count_for_nothing():
     assert_close(found.total, expected)
 
 
-def test_smoothing_is_spread_over_the_whole_vocabulary():
+def test_smoothing_is_spread_over_the_vocabulary():
     """Loss = (1 - ε) nll + ε mean over V of -log p, by hand."""
     logits = torch.randn(4, SIZES.target)
     targets = torch.tensor([1, 5, 7, 2])
@@ -132,53 +132,53 @@ def test_smoothing_is_spread_over_the_whole_vocabulary():
     assert_close(0.9 * of_target.sum() + 0.1 * of_all.sum(), expected)
 
 
-def test_without_a_gradient_only_the_loss_is_made(monkeypatch):
+def test_without_gradient_only_the_loss_is_computed(monkeypatch):
     model = build_model(("transformer", {}))
-    asked = []
-    monkeypatch.setattr(op, "loss_and_grad", lambda *given: asked.append(given[3]) or loss_and_grad(*given))
+    with_gradient = []
+    monkeypatch.setattr(op, "loss_and_grad", lambda *given: with_gradient.append(given[3]) or loss_and_grad(*given))
     with torch.no_grad():
         Likelihood().loss(model, make_batch([5, 3], [6, 2]))
-    assert asked == [False]
+    assert with_gradient == [False]
 
 
 EXPERTS = ("transformer", {"experts": 4, "experts_every": 1, "capacity_factor": 0.5, "balance_weight": 0.25})
 
 
-def test_what_the_model_asks_for_is_added_for_every_token():
+def test_auxiliary_loss_is_added_for_every_token():
     model = build_model(EXPERTS).train()
     batch = make_batch([5, 3], [6, 2])
     memory = model.encode(batch.source)
     decoded = model.decode(batch.prefix, memory)
     logits = model.logits(decoded.outputs)
     plain = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=0, reduction="sum")
-    asked = memory.auxiliary.loss + decoded.auxiliary.loss
-    assert asked > 0.25 * 3  # four layers with a balance near 1 each
+    auxiliary = memory.auxiliary.loss + decoded.auxiliary.loss
+    assert auxiliary > 0.25 * 3  # four layers with a balance near 1 each
     found = Likelihood().loss(model, batch)
     assert found.count == 8
-    assert_close(found.total, plain + 8 * asked)
+    assert_close(found.total, plain + 8 * auxiliary)
     assert found.metrics == {"nll": pytest.approx(plain.item(), rel=1e-5)}
     router = model.encoder[0].feed_forward.router
-    (slope,) = torch.autograd.grad(found.total, router)
+    (gradient,) = torch.autograd.grad(found.total, router)
     (without,) = torch.autograd.grad(plain, router)
-    assert not torch.allclose(slope, without)
+    assert not torch.allclose(gradient, without)
 
 
-def test_the_sums_of_the_model_are_reported_by_name():
+def test_auxiliary_metrics_are_reported():
     names = choice_of(EXPERTS).config.auxiliary
     objective = Likelihood(0.1, auxiliary=names)
     assert objective.metrics == ("nll", "balance", "dropped", "routed")
     model, batch = build_model(EXPERTS).train(), make_batch([5, 3], [6, 2])
     found = objective.loss(model, batch).metrics
     assert tuple(found) == objective.metrics
-    assert found["routed"] == 8 + 8  # real places of both sides
-    assert 0 < found["dropped"] < found["routed"]  # half of the places have room at most
+    assert found["routed"] == 8 + 8  # real positions of both sides
+    assert 0 < found["dropped"] < found["routed"]  # capacity for at most half of the positions
     memory = model.encode(batch.source)
     sides = [memory.auxiliary, model.decode(batch.prefix, memory).auxiliary]
     for name in names:
         assert found[name] == pytest.approx(sum(float(side.sums[name]) for side in sides))
 
 
-def test_in_evaluation_nothing_is_added():
+def test_no_auxiliary_loss_in_evaluation():
     model, batch = build_model(EXPERTS), make_batch([5, 3], [6, 2])
     found = Likelihood(auxiliary=("balance", "dropped", "routed")).loss(model, batch)
     assert found.metrics == {"nll": found.metrics["nll"], "balance": 0, "dropped": 0, "routed": 0}

@@ -1,4 +1,4 @@
-"""The risk against slow and obvious ways to compute it: enumeration, finite differences, one output at a time."""
+"""Minimum risk equals slow references: enumeration, finite differences, one output at a time."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from laws.subjects import SIZES, build_model, make_batch, take
+from contracts.registered_models import SIZES, build_model, make_batch, take
 from saccade.decoding.scoring import score
 from saccade.errors import SaccadeError
 from saccade.evaluation.sentence_metrics import gleu
 from saccade.interface import VocabularySizes, select
 from saccade.symbols import Symbols
-from saccade.training.config import RiskConfig, run_config
-from saccade.training.loop import accumulate
+from saccade.training.config import RiskConfig
+from saccade.training.config_resolution import resolve_config
+from saccade.training.gradient_accumulation import accumulate
 from saccade.training.objectives import minimum_risk
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.objectives.minimum_risk import (
-    MinimumRisk,
+from saccade.training.objectives.minimum_risk import MinimumRisk, dry_run_outputs, sample_outputs
+from saccade.training.objectives.objective import Loss
+from saccade.training.objectives.output_log_probabilities import (
     Output,
     RecomputedLogProbabilities,
     batch_by_length,
-    dry_run_outputs,
     log_probabilities,
-    sample_outputs,
 )
-from saccade.training.objectives.objective import Loss
 
 SYMBOLS = Symbols()
 SMALL = VocabularySizes(source=9, target=6, joint=False)
@@ -40,7 +39,7 @@ def words(ids):
 
 
 class NoLikelihood:
-    """For a model in double precision, which the likelihood does not take."""
+    """Objective without loss, for models in double precision."""
 
     metrics = ()
 
@@ -60,12 +59,12 @@ def make_objective(sampler=None, vocabulary=SIZES.target, likelihood=None, **set
 
 
 def every_output(model, batch, settings, symbols):
-    """All that a model over two words can write with at most two symbols."""
+    """All outputs of at most two tokens over a vocabulary of two words."""
     finished = [Output(tokens, True) for length in range(2) for tokens in product((4, 5), repeat=length)]
     return [finished + [Output(tokens, False) for tokens in product((4, 5), repeat=2)]] * batch.target.size(0)
 
 
-def test_with_all_outputs_the_risk_is_the_expected_cost():
+def test_risk_over_all_outputs_is_the_expected_cost():
     """Sharpness 1 and every output there is: the sum of P (1 - reward), over the mass of what may be written."""
     model = build_model(("transformer", {}), SMALL)
     batch = make_batch([5, 3], [3, 2], SMALL)
@@ -90,7 +89,7 @@ def test_with_all_outputs_the_risk_is_the_expected_cost():
     assert found.count == 2
 
 
-def test_the_gradient_is_that_of_finite_differences():
+def test_gradient_equals_finite_differences():
     model = build_model(("transformer", {}), SMALL).double()
     batch = make_batch([5, 3], [3, 2], SMALL)
     objective = make_objective(every_output, SMALL.target, NoLikelihood(), sharpness=0.7, likelihood_weight=0)
@@ -98,7 +97,7 @@ def test_the_gradient_is_that_of_finite_differences():
     generator = torch.Generator().manual_seed(0)
     for _ in range(3):
         direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in model.parameters()]
-        slope = sum(float((p.grad * d).sum()) for p, d in zip(model.parameters(), direction, strict=True))
+        directional = sum(float((p.grad * d).sum()) for p, d in zip(model.parameters(), direction, strict=True))
         values = []
         for step in (1e-6, -2e-6):
             with torch.no_grad():
@@ -108,10 +107,10 @@ def test_the_gradient_is_that_of_finite_differences():
         with torch.no_grad():
             for parameter, one in zip(model.parameters(), direction, strict=True):
                 parameter.add_(1e-6 * one)
-        assert slope == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-9)
+        assert directional == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-9)
 
 
-def test_the_gradient_of_samples_points_to_that_of_all_outputs():
+def test_mean_gradient_of_samples_approaches_the_exact_gradient():
     """At the model's own probabilities the samples' gradient is, in the mean, that of the expected reward (eq. 8)."""
     model = build_model(("transformer", {}), SMALL)
     batch = make_batch([5], [2], SMALL)
@@ -130,7 +129,7 @@ def test_the_gradient_of_samples_points_to_that_of_all_outputs():
 
 
 def given_outputs(model, batch, settings, symbols):
-    """Outputs of different lengths that depend on the source alone, one of them twice."""
+    """Return outputs of different lengths that depend only on the source; one occurs twice."""
     chosen = []
     for row in batch.source.values.tolist():
         first = 4 + row[0] % 10
@@ -139,7 +138,7 @@ def given_outputs(model, batch, settings, symbols):
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3])
-def test_parts_of_a_batch_add_up(weight):
+def test_losses_of_batch_parts_add_up(weight):
     batch = make_batch([7, 5, 4, 3], [6, 5, 3, 4])
     objective = make_objective(given_outputs, sharpness=0.5, likelihood_weight=weight)
     results = []
@@ -152,8 +151,8 @@ def test_parts_of_a_batch_add_up(weight):
     assert results[0][1][1] == 4
 
 
-def test_groups_change_nothing(monkeypatch):
-    """However few positions are scored at once."""
+def test_scoring_batches_do_not_change_the_result(monkeypatch):
+    """Scoring with any number of positions per batch."""
     batch = make_batch([7, 5, 4, 3], [6, 5, 3, 4])
     results = []
     for logits in (1 << 25, 23 * 7, 1):
@@ -167,11 +166,11 @@ def test_groups_change_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_what_is_computed_again_is_what_was_kept_before(mixed):
-    """An output layer with dropout: the way back must see the units that the way forward dropped."""
+def test_recomputed_log_probabilities_equal_stored_ones(mixed):
+    """An output layer with dropout: backward must use the dropout mask of forward."""
     layer = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 11))
     outputs, targets = torch.randn(9, 6, requires_grad=True), torch.randint(0, 11, (9,))
-    leaves, slopes = [outputs, *layer.parameters()], torch.randn(9)
+    leaves, gradients = [outputs, *layer.parameters()], torch.randn(9)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
         torch.manual_seed(0)
         kept = layer(outputs).float().log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
@@ -179,30 +178,31 @@ def test_what_is_computed_again_is_what_was_kept_before(mixed):
         again = RecomputedLogProbabilities.apply(layer, outputs, targets, *layer.parameters())
     torch.manual_seed(5)
     assert_close(again, kept)
-    expected, found = (torch.autograd.grad(one, leaves, slopes, retain_graph=True) for one in (kept, again))
+    expected, found = (torch.autograd.grad(one, leaves, gradients, retain_graph=True) for one in (kept, again))
     assert_close(found, expected, rtol=2e-2 if mixed else 1e-5, atol=1e-2 if mixed else 1e-6)
 
 
-def test_groups_are_bounded_and_whole():
+def test_scoring_batches_are_bounded_and_complete():
     lengths = [1, 2, 2, 5, 9]
     assert list(batch_by_length(range(5), lengths, 6)) == [[0, 1, 2], [3], [4]]
     assert list(batch_by_length(range(5), lengths, 1000)) == [[0, 1, 2, 3, 4]]
 
 
-def test_scores_are_those_of_forced_decoding():
+def test_log_probabilities_equal_forced_decoding():
     model = build_model(("transformer", {}))
     batch = make_batch([5, 3], [4, 2])
     objective = make_objective(given_outputs)
     candidates, _ = objective.candidates(batch, given_outputs(None, batch, None, None))
     memory = model.encode(batch.source)
-    found = log_probabilities(model, memory, candidates, SYMBOLS, max_positions=5)
+    rows, outputs = [one.row for one in candidates], [one.output for one in candidates]
+    found = log_probabilities(model, memory, rows, outputs, SYMBOLS, max_positions=5)
     for one, value in zip(candidates, found, strict=True):
         target = torch.tensor([[*one.output.tokens, *[SYMBOLS.end] * one.output.finished]])
         expected = score(model, select(memory, torch.tensor([one.row])), target, SYMBOLS).log_probability
         assert value.item() == pytest.approx(expected.item(), abs=1e-4)
 
 
-def test_equal_outputs_count_once_and_the_reference_if_asked_for():
+def test_equal_outputs_and_the_reference_count_once():
     batch = make_batch([5, 3], [4, 2])
     drawn = given_outputs(None, batch, None, None)
     with_it, reward = make_objective(given_outputs).candidates(batch, drawn)
@@ -212,7 +212,7 @@ def test_equal_outputs_count_once_and_the_reference_if_asked_for():
     assert reward == same  # of what was drawn
 
 
-def test_the_reward_is_the_mean_over_all_draws():
+def test_reward_is_the_mean_over_all_samples():
     batch = make_batch([5], [3])
     reference = tuple(batch.target[0].tolist()[:-1])
     right, wrong = Output(reference, True), Output((), True)
@@ -220,7 +220,7 @@ def test_the_reward_is_the_mean_over_all_draws():
     assert reward == pytest.approx(0.75)
 
 
-def test_the_likelihood_has_its_weight():
+def test_weight_of_the_likelihood():
     model, batch = build_model(("transformer", {})), make_batch([5, 3], [4, 2])
     plain = make_objective(given_outputs, sharpness=0.5, likelihood_weight=0).loss(model, batch)
     mixed = make_objective(given_outputs, sharpness=0.5, likelihood_weight=0.2).loss(model, batch)
@@ -230,7 +230,7 @@ def test_the_likelihood_has_its_weight():
     assert mixed.total.item() == pytest.approx(plain.total.item() + 0.5 * 0.2 * likelihood.total.item(), rel=1e-5)
 
 
-def test_drawing_is_seeded_by_torch_and_leaves_the_modes_alone():
+def test_sampling_is_seeded_by_torch_and_restores_module_modes():
     model = build_model(("transformer", {"dropout": 0.5})).train()
     model.target_embedding.eval()
     modes = [module.training for module in model.modules()]
@@ -247,7 +247,7 @@ def test_drawing_is_seeded_by_torch_and_leaves_the_modes_alone():
     assert all(max(some) <= limit for some, limit in zip(lengths, limits, strict=True))
 
 
-def test_a_rehearsal_does_not_depend_on_the_weights():
+def test_dry_run_does_not_depend_on_the_weights():
     batch, settings = make_batch([7, 4, 2], [6, 3, 1]), RiskConfig(samples=3)
     first, second = (
         dry_run_outputs(build_model(("transformer", {}), seed=s), batch, settings, SYMBOLS) for s in (0, 1)
@@ -257,7 +257,7 @@ def test_a_rehearsal_does_not_depend_on_the_weights():
     assert len(set(first[0])) == 3
 
 
-def test_drawing_under_autocast_takes_no_gradient_away():
+def test_sampling_under_autocast_keeps_gradients():
     model = build_model(("transformer", {})).train()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = make_objective(samples=3, sharpness=0.5).loss(model, make_batch([5, 3], [4, 2]))
@@ -265,8 +265,8 @@ def test_drawing_under_autocast_takes_no_gradient_away():
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_the_reward_rises():
-    """A model that has half learnt to copy writes better after some steps on the risk alone."""
+def test_training_raises_the_reward():
+    """A partly trained copy model improves after some steps with the risk alone."""
     batch = make_batch([4] * 6, [4] * 6)
     batch.target[:, :3] = batch.source.values[:, :3]
     batch.prefix[:, 1:] = batch.target[:, :3]
@@ -300,6 +300,6 @@ def test_the_reward_rises():
     ],
     ids=str,
 )
-def test_settings_that_contradict_each_other_are_refused(training, match):
+def test_conflicting_settings_are_rejected(training, match):
     with pytest.raises(SaccadeError, match=match):
-        run_config({"model": {"preset": "transformer-tiny"}, "training": training}, where="test")
+        resolve_config({"model": {"preset": "transformer-tiny"}, "training": training}, where="test")

@@ -1,4 +1,4 @@
-"""The count of operations: products by hand, also those inside of fused layers."""
+"""FLOP counts equal hand-computed products, also inside fused layers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from saccade.models.registry import choose
 from saccade.symbols import Symbols
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
+from saccade.training.preflight.batch_trial import BatchShape, random_batch
 from saccade.training.preflight.flops import flops_of_batch
-from saccade.training.preflight.forecast import BatchShape, random_batch
 
 
 class Sum:
-    """An objective whose only operations are those of the layer."""
+    """Objective that runs only one layer."""
 
     metrics = ()
 
@@ -24,19 +24,19 @@ class Sum:
 
 
 @pytest.mark.parametrize(("layer", "gates"), [(torch.nn.LSTM, 4), (torch.nn.GRU, 3)])
-def test_a_recurrent_layer_is_counted(layer, gates):
-    rows, places, inputs, width = 3, 5, 8, 16
-    values = torch.randn(rows, places, inputs, requires_grad=True)
-    batch = random_batch(BatchShape(rows, places, 1), Symbols(), VocabularySizes(9, 9, True))
+def test_flops_of_a_recurrent_layer(layer, gates):
+    rows, positions, inputs, width = 3, 5, 8, 16
+    values = torch.randn(rows, positions, inputs, requires_grad=True)
+    batch = random_batch(BatchShape(rows, positions, 1), Symbols(), VocabularySizes(9, 9, True))
     batch = type(batch)(Source(values, batch.source.mask), batch.prefix, batch.target, batch.target_mask, ())
     counted = flops_of_batch(layer(inputs, width, batch_first=True), Sum(), batch)
-    expected = 6 * rows * places * gates * width * (inputs + width)
-    # The first place's product with an empty state may lack its gradient.
-    assert expected * (1 - 1 / places) <= counted <= expected
+    expected = 6 * rows * positions * gates * width * (inputs + width)
+    # The product of the first position with the zero state may lack its gradient.
+    assert expected * (1 - 1 / positions) <= counted <= expected
 
 
 @pytest.mark.parametrize("preset", ["seq2seq-tiny", "bahdanau-tiny"])
-def test_a_recurrent_model_costs_about_six_operations_a_weight_and_token(preset):
+def test_recurrent_model_costs_six_flops_per_weight_and_token(preset):
     sizes = VocabularySizes(500, 500, True)
     model = choose({"preset": preset}).build(sizes)
     batch = random_batch(BatchShape(4, 10, 10), Symbols(), sizes)

@@ -15,15 +15,9 @@ from saccade.models.registry import choose
 from saccade.symbols import Symbols
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
-from saccade.training.preflight import forecast as subject
-from saccade.training.preflight.forecast import (
-    BatchShape,
-    Forecast,
-    forecast,
-    longest_shape,
-    random_batch,
-    typical_shape,
-)
+from saccade.training.preflight import batch_trial
+from saccade.training.preflight.batch_trial import BatchShape, random_batch
+from saccade.training.preflight.forecast import Forecast, forecast, longest_shape, typical_shape
 
 SIZES = VocabularySizes(50, 60)
 CPU = torch.device("cpu")
@@ -51,7 +45,7 @@ def make_forecast(model: Any, objective: Any = None, **changes: Any) -> Forecast
 
 
 class Recorded(Likelihood):
-    """Notes the batches that it is given, and in which state the model is."""
+    """Records the batches and the mode of the model."""
 
     def __init__(self) -> None:
         super().__init__(0.1)
@@ -72,7 +66,7 @@ def train(model: Any, steps: int) -> None:
         optimizer.step()
 
 
-def test_training_is_unchanged_to_the_last_bit() -> None:
+def test_forecast_does_not_change_training() -> None:
     with_forecast, without = build_model(), build_model()
     for model in (with_forecast, without):
         model.train()
@@ -85,7 +79,7 @@ def test_training_is_unchanged_to_the_last_bit() -> None:
         assert torch.equal(one, other)
 
 
-def test_everything_is_as_before() -> None:
+def test_forecast_restores_model_and_generators() -> None:
     model = build_model().eval()
     parts = list(model.modules())
     parts[-1].train()
@@ -102,7 +96,7 @@ def test_everything_is_as_before() -> None:
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
 
 
-def test_the_longest_batch_is_really_run() -> None:
+def test_longest_batch_is_run() -> None:
     objective = Recorded()
     found = make_forecast(build_model(), objective)
     assert found.longest_batch == BatchShape(10, 20, 20)
@@ -111,7 +105,7 @@ def test_the_longest_batch_is_really_run() -> None:
     assert found.peak_bytes > 0
 
 
-def test_what_sees_every_example_twice_is_run_twice() -> None:
+def test_consistency_doubles_the_cost() -> None:
     alone("test_forecast", "compare_passes")  # this process may have kept memory from other tests
 
 
@@ -130,7 +124,7 @@ def test_longer_validation_data_is_run_as_validation() -> None:
     assert objective.batches[-1] == (BatchShape(20, 7, 9), True, True)
 
 
-def test_validation_is_run_by_its_judge() -> None:
+def test_validation_uses_the_validation_objective() -> None:
     objective, judge = Recorded(), Recorded()
     valid = CorpusStatistics(pairs=1, longest_source=100, longest_target=9)
     make_forecast(build_model(), objective, valid=valid, validation_objective=judge)
@@ -149,8 +143,9 @@ def compare_forecasts() -> None:
     assert large.seconds_a_batch > small.seconds_a_batch
 
 
-def test_what_cannot_fit_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "available_memory", lambda _: 1000)
+def test_batch_that_does_not_fit_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("forecast", "batch_trial"):
+        monkeypatch.setattr(f"saccade.training.preflight.{module}.available_memory", lambda _: 1000)
     objective = Recorded()
     found = make_forecast(build_model(), objective)
     assert BatchShape(10, 20, 20) not in [shape for shape, _, _ in objective.batches]
@@ -160,8 +155,8 @@ def test_what_cannot_fit_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--data.batch-tokens" in warning
 
 
-def test_a_slow_batch_is_reckoned_from_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "MAX_SECONDS", 1e-9)
+def test_slow_batch_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_trial, "MAX_SECONDS", 1e-9)
     objective = Recorded()
     found = make_forecast(build_model(), objective)
     assert max(shape.rows for shape, _, _ in objective.batches) == 1
@@ -172,7 +167,7 @@ def test_a_slow_batch_is_reckoned_from_a_part(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("out"), MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
-def test_no_memory_says_what_to_do(error: Exception) -> None:
+def test_out_of_memory_error_gives_advice(error: Exception) -> None:
     class Greedy(Likelihood):
         def loss(self, model: Any, batch: Batch) -> Loss:
             raise error
@@ -192,7 +187,7 @@ def test_other_errors_are_not_hidden() -> None:
         make_forecast(build_model(), Faulty())
 
 
-def test_times_are_reckoned_from_the_batches() -> None:
+def test_times_follow_from_the_number_of_batches() -> None:
     found = make_forecast(build_model(), batches_an_epoch=50, total_updates=1000, accumulate=2, processes=2)
     assert found.epoch_seconds == pytest.approx(25 * found.seconds_a_batch)
     assert found.total_seconds == pytest.approx(1000 * found.seconds_a_batch)
@@ -200,13 +195,13 @@ def test_times_are_reckoned_from_the_batches() -> None:
     assert make_forecast(build_model()).total_seconds is None
 
 
-def test_shapes_at_the_edges() -> None:
+def test_shapes_of_degenerate_corpora() -> None:
     assert longest_shape(STATISTICS, 5) == BatchShape(1, 20, 20)
     assert typical_shape(STATISTICS, 5) == BatchShape(1, 7, 9)
     assert longest_shape(CorpusStatistics(), 10) == typical_shape(CorpusStatistics(), 10) == BatchShape(10, 1, 1)
 
 
-def test_random_batches_are_like_real_ones() -> None:
+def test_random_batches_have_the_format_of_real_ones() -> None:
     batch = random_batch(BatchShape(300, 4, 6), Symbols(), SIZES)
     assert set(batch.target[:, :-1].flatten().tolist()) == set(range(4, 60))
     assert int(batch.source.values.max()) == 49
@@ -216,11 +211,11 @@ def test_random_batches_are_like_real_ones() -> None:
     assert (batch.source_tokens, batch.target_tokens) == (1200, 1800)
 
 
-def test_for_people_and_for_programs() -> None:
+def test_forecast_as_text_and_json() -> None:
     found = Forecast(BatchShape(16, 256, 250), 1_250_000_000, 8_000_000_000, 0.456, 8123.4, 100.0, 4000.0)
     assert found.lines() == [
         "memory: 1.25 GB of 8.00 GB with the longest batch (16 pairs of 256 and 250 tokens)",
-        "time: 0.46 s per batch, 8,123 target tokens per second; an epoch 2 min, the whole run 1 h 07 min, "
+        "time: 0.46 s per batch, 8,123 target tokens per second; an epoch 2 min, the run 1 h 07 min, "
         "without validation",
     ]
     assert found.warnings() == []

@@ -21,13 +21,13 @@ MEGABYTE = 1 << 20
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
-def test_the_highest_mark_is_found_and_forgotten() -> None:
-    """In a process of its own: this one may have kept enough memory from other tests to need no more."""
+def test_peak_memory_is_measured_and_reset() -> None:
+    """Runs in a new process: this one may have free memory from other tests."""
     alone("test_process_memory", "highest_mark")
 
 
 def alone(module: str, function: str) -> None:
-    """Call a function of a test module in a fresh process."""
+    """Call a function of a test module in a new process."""
     code = f"import sys; sys.path[:0] = {[str(Path(__file__).parent)]!r}; import {module}; {module}.{function}()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -43,7 +43,7 @@ def highest_mark() -> None:
     assert peak_memory(CPU) - before < 80 * MEGABYTE
 
 
-def test_something_is_available() -> None:
+def test_available_memory_is_positive() -> None:
     available = available_memory(CPU)
     assert available is None or available > memory_in_use(CPU)
 
@@ -81,7 +81,7 @@ class TestControlGroups:
         self.limit(system / "groups" / "memory", names, ("5000", 6000, 0))
         assert list(cgroup_free_memory()) == [0]
 
-    def test_without_any(self, system: Path) -> None:
+    def test_without_cgroups(self, system: Path) -> None:
         assert list(cgroup_free_memory()) == []
         (system / "cgroup").write_text("4:memory:/\n")
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")

@@ -25,14 +25,14 @@ PAIRS = [
 
 
 class Listener:
-    """Remembers what it is told."""
+    """Records messages and progress."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.logged: list[str] = []
         self.tasks: dict[str, tuple[int, int | None]] = {}
 
     def say(self, message: str) -> None:
-        self.said.append(message)
+        self.logged.append(message)
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         self.tasks[what] = done, total
@@ -49,21 +49,21 @@ def with_settings(config: DataConfig, **settings: object) -> DataConfig:
     return DataConfig(**{**config.model_dump(), **settings})
 
 
-def test_it_says_what_became_of_the_data(config: DataConfig) -> None:
+def test_data_statistics_are_logged(config: DataConfig) -> None:
     first, second = Listener(), Listener()
     data = load_data(config, first)
     assert data.valid is None
     assert len(data.train) == 60
     entry = next(path for path in Path(config.cache or "").iterdir() if path.is_dir())
-    assert re.fullmatch(rf"token cache: {re.escape(str(entry))}, built in \d+ s", first.said[0])
-    assert first.said[1:] == [
+    assert re.fullmatch(rf"token cache: {re.escape(str(entry))}, built in \d+ s", first.logged[0])
+    assert first.logged[1:] == [
         "training data: 60 pairs, dropped none of 60 pairs",
         f"vocabulary: {data.tokenizers.source.size} bpe tokens for both sides",
         "no validation data: the last model counts as the best (give --valid-source or --data.hold-out)",
     ]
     assert all(done == total for done, total in first.tasks.values())  # every task has ended
     again = load_data(config, second)
-    assert second.said == [f"token cache: {entry}, reused", *first.said[1:]]
+    assert second.logged == [f"token cache: {entry}, reused", *first.logged[1:]]
     assert second.tasks == {}
     assert again.digest == data.digest
     assert again.report == data.report
@@ -82,16 +82,16 @@ def test_held_out_pairs_keep_their_texts_and_are_not_filtered(config: DataConfig
         assert data.train.dropped.seen == 48
 
 
-def test_shares_of_several_corpora_are_told(config: DataConfig, tmp_path: Path) -> None:
+def test_shares_of_several_corpora_are_logged(config: DataConfig, tmp_path: Path) -> None:
     files = (str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv"))
     listener = Listener()
     data = load_data(with_settings(config, source=files, weights=(1, 4)), listener)
     assert data.train.parts == (60, 30)
-    assert f"  {files[0]}: 60 pairs, 20.0% of the examples" in listener.said
-    assert f"  {files[1]}: 30 pairs, 80.0% of the examples" in listener.said
+    assert f"  {files[0]}: 60 pairs, 20.0% of the examples" in listener.logged
+    assert f"  {files[1]}: 30 pairs, 80.0% of the examples" in listener.logged
 
 
-def test_a_resumed_run_keeps_its_tokenizers(config: DataConfig, tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_tokenizers(config: DataConfig, tmp_path: Path) -> None:
     own = train_tokenizers(PAIRS[:20], config)
     folder = tmp_path / "tokenizers"
     folder.mkdir()
@@ -104,7 +104,7 @@ def test_a_resumed_run_keeps_its_tokenizers(config: DataConfig, tmp_path: Path) 
     assert load_data(config, Listener(), tokenizers_folder=tmp_path / "none").digest == started.digest
 
 
-def test_the_first_process_builds_while_the_others_wait(config: DataConfig) -> None:
+def test_rank_zero_builds_the_cache_while_other_ranks_wait(config: DataConfig) -> None:
     meeting = threading.Barrier(3, timeout=20)
     met: list[int] = []
 
@@ -126,14 +126,14 @@ def test_the_first_process_builds_while_the_others_wait(config: DataConfig) -> N
     for thread in threads:
         thread.join()
     assert sorted(met) == [0, 1, 2]
-    places = [line for listener in listeners for line in listener.said if line.startswith("token cache: /")]
-    assert ["built in" in line for line in places] == [True, False, False]
+    lines = [line for listener in listeners for line in listener.logged if line.startswith("token cache: /")]
+    assert ["built in" in line for line in lines] == [True, False, False]
     assert len({one.digest for one in found if one is not None}) == 1
     assert None not in found
 
 
 class TestLimits:
-    def test_a_model_must_hold_the_longest_example(self, config: DataConfig) -> None:
+    def test_longest_example_must_fit_the_positions(self, config: DataConfig) -> None:
         data = load_data(with_settings(config, hold_out=12, max_length=10), Listener())
         assert data.valid is not None
         longest = max(data.valid.statistics.longest_target, data.train.statistics.longest_target)
@@ -144,7 +144,7 @@ class TestLimits:
         with pytest.raises(SaccadeError, match=rf"(?s)has {longest} tokens, the model {longest - 1} .*max-positions"):
             check_lengths(model, data)  # type: ignore[arg-type]
 
-    def test_outputs_may_be_a_tenth_longer_than_nearly_all_data(self, config: DataConfig) -> None:
+    def test_length_limit_is_a_tenth_above_nearly_all_examples(self, config: DataConfig) -> None:
         corpus = load_data(config, Listener()).train
         rows = np.arange(len(corpus))
         growths = (corpus.target_lengths(rows) - 10) / corpus.source_lengths(rows)
@@ -154,7 +154,7 @@ class TestLimits:
         assert fit_length_limit(DecodingConfig(max_length_factor=99.0), corpus).max_length_factor == 99
 
 
-def test_nothing_of_the_store_is_copied_into_memory(config: DataConfig) -> None:
+def test_token_cache_is_not_copied_into_memory(config: DataConfig) -> None:
     train = load_data(config, Listener()).train
     assert len(train.maps) == 4
     assert not train.source_ids.flags.owndata

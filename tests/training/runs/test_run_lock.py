@@ -23,12 +23,12 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_second_process_is_told_who_holds_the_run(tmp_path, holder):
+def test_error_names_the_process_that_holds_the_lock(tmp_path, holder):
     with pytest.raises(SaccadeError, match=f"is being trained by process {holder.pid} on "), run_lock(tmp_path):
         pass
 
 
-def test_a_killed_process_holds_nothing(tmp_path, holder):
+def test_killed_process_releases_the_lock(tmp_path, holder):
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
     time.sleep(0.01)
@@ -36,12 +36,12 @@ def test_a_killed_process_holds_nothing(tmp_path, holder):
         pass
 
 
-def test_a_lock_ends_with_its_block(tmp_path):
+def test_lock_is_released_after_its_block(tmp_path):
     for _ in range(2):
         with run_lock(tmp_path):
             pass
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path):
+def test_read_only_directory_is_an_error(tmp_path):
     with pytest.raises(SaccadeError, match="cannot be written"), run_lock(tmp_path / "absent"):
         pass

@@ -8,9 +8,11 @@ from rich.console import Console
 
 from saccade.evaluation.metrics import Score
 from saccade.training.loop import Progress, Update
-from saccade.training.runs import tracking
+from saccade.training.runs import throughput, tracking
 from saccade.training.runs.directory import RunDirectory
-from saccade.training.runs.tracking import RunTracker, Speed, format_duration
+from saccade.training.runs.throughput import Throughput
+from saccade.training.runs.tracking import RunTracker
+from saccade.training.units import format_duration
 from saccade.training.validation import Sample, Validation
 
 
@@ -53,7 +55,7 @@ def run_tracker(directory, monkeypatch, *, terminal: bool) -> str:
     return screen.getvalue()
 
 
-def test_without_a_terminal_there_are_plain_lines(directory, monkeypatch):
+def test_plain_lines_without_a_terminal(directory, monkeypatch):
     text = run_tracker(directory, monkeypatch, terminal=False)
     lines = text.splitlines()
     assert lines[0].startswith("step 2 epoch 1 loss 4.5000")  # the mean of 6 and 3
@@ -62,7 +64,7 @@ def test_without_a_terminal_there_are_plain_lines(directory, monkeypatch):
     assert "\x1b" not in text
 
 
-def test_on_a_terminal_there_is_a_bar_with_speed_loss_and_time_left(directory, monkeypatch):
+def test_progress_bar_on_a_terminal(directory, monkeypatch):
     text = run_tracker(directory, monkeypatch, terminal=True)
     assert "loss 1.000" in text
     assert "tok/s" in text
@@ -70,7 +72,7 @@ def test_on_a_terminal_there_is_a_bar_with_speed_loss_and_time_left(directory, m
     assert "step 2 epoch 1" in directory.log.read_text(encoding="utf-8")
 
 
-def test_metrics_samples_and_events_are_kept(directory, monkeypatch):
+def test_metrics_samples_and_events_are_written(directory, monkeypatch):
     run_tracker(directory, monkeypatch, terminal=False)
     rows = read_rows(directory.metrics)
     assert [row["step"] for row in rows] == ["2", "4", "4", "6"]
@@ -80,7 +82,7 @@ def test_metrics_samples_and_events_are_kept(directory, monkeypatch):
     assert directory.curves.is_file()
 
 
-def test_tensorboard_has_the_same_numbers(directory, monkeypatch):
+def test_tensorboard_has_the_metrics(directory, monkeypatch):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="optional")
     run_tracker(directory, monkeypatch, terminal=False)
     events = accumulator.EventAccumulator(str(directory.tensorboard)).Reload()
@@ -88,8 +90,8 @@ def test_tensorboard_has_the_same_numbers(directory, monkeypatch):
     assert [event.step for event in events.Scalars("valid/bleu")] == [4]
 
 
-def test_a_resumed_run_forgets_what_came_after_its_checkpoint(directory, monkeypatch):
-    """Also a row that was torn: only what the checkpoint counted is left, to the byte."""
+def test_rows_after_the_checkpoint_are_dropped_on_resume(directory, monkeypatch):
+    """Also an incomplete row: the files keep the size recorded in the checkpoint."""
     run_tracker(directory, monkeypatch, terminal=False)
     tracker = RunTracker(directory, objective_metrics=["nll"], validation_metrics=["bleu"], log_every=2)
     sizes = tracker.file_sizes()
@@ -105,10 +107,10 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint(directory, monkeyp
     assert "metrics.csv: is shorter than at step 6" in directory.log.read_text(encoding="utf-8")
 
 
-def test_speed_leaves_pauses_out(monkeypatch):
+def test_throughput_excludes_pauses(monkeypatch):
     clock = iter([0.0, 1.0, 50.0, 51.0])
-    monkeypatch.setattr(tracking.time, "perf_counter", lambda: next(clock))
-    speed = Speed()
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: next(clock))
+    speed = Throughput()
     assert speed.tokens_per_second() == 0.0
     speed.add(100)
     speed.add(100)
@@ -119,5 +121,5 @@ def test_speed_leaves_pauses_out(monkeypatch):
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(-3, "0 s"), (42, "42 s"), (200, "3 min"), (3900, "1 h 05 min")])
-def test_person_time(seconds, text):
+def test_durations(seconds, text):
     assert format_duration(seconds) == text

@@ -41,7 +41,7 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class EnsembleOptions:
-    """Further models that decode together with RUN."""
+    """Other models of the ensemble."""
 
     ensemble: Annotated[
         list[Path] | None,
@@ -82,7 +82,7 @@ class LexiconOptions:
     def load(self, translator: Translator, settings: DecodingConfig) -> None:
         """Give the translator its lexicons; an option that cannot be used, or would have no effect, is an error."""
         from saccade.data.lexicon.lexicon_file import read_lexicon
-        from saccade.inference.shortlist import read_shortlist
+        from saccade.inference.shortlist_file import read_shortlist
 
         path, shortlist = self.lexicon, self.vocabulary_shortlist
         if path is not None and settings.replace_unknown != "lexicon":
@@ -123,7 +123,7 @@ class System:
         from saccade.decoding.ensemble import shares_of
         from saccade.inference.loading import load
 
-        keep_freed_memory()  # changes the whole process: right for a command, not for a program that imports Saccade
+        keep_freed_memory()  # changes the process: right for a command, not for a program that imports Saccade
         try:
             shares_of(self.weights, 1 + len(self.others))
         except SaccadeError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,33 +84,37 @@ def setting_value(value: str | Path | list[Path]) -> str | list[str]:
     return [str(path) for path in value] if isinstance(value, list) else str(value)
 
 
-def new_run_config(recipe: Path | None, settings: dict[str, Any], options: RunOptions, *, command: str) -> RunConfig:
-    """The config of a new run; `command` is named in the error message."""
-    from saccade.config import insert
-    from saccade.training.config import read_recipe
+def new_run_config(
+    recipe: Path | None, settings: dict[str, Any], options: RunOptions, *, command: str, absolute_paths: bool = True
+) -> RunConfig:
+    """The resolved config of a new run; `command` is named in the error message."""
+    from saccade.config import insert, merge
+    from saccade.training.config_resolution import resolve_config, resolve_recipe
 
     for name, value in options.overrides().items():
         insert(settings, name, value)
-    config = apply_settings(partial(read_recipe, recipe) if recipe else config_without_recipe, settings)
+    defaults = {"output": str(free_directory(RUNS / (recipe.stem if recipe else default_run_name(settings))))}
+
+    def resolve(given: Mapping[str, Any]) -> RunConfig:
+        if recipe is not None:
+            return resolve_recipe(recipe, given, defaults=defaults, absolute_paths=absolute_paths)
+        values = merge({**defaults, **default_model(given)}, given)
+        return resolve_config(values, where="settings", absolute_paths=absolute_paths)
+
+    config = apply_settings(resolve, settings)
     if not config.data.source:
         raise UsageError(
             "no training data is named",
             do=f"give --source FILE and --target FILE, or a recipe: saccade {command} recipes/multi30k.yaml",
         )
-    if config.output is None:
-        name = recipe.stem if recipe else default_run_name(settings)
-        config = config.model_copy(update={"output": str(free_directory(RUNS / name))})
     return config
 
 
-def config_without_recipe(settings: Mapping[str, Any]) -> RunConfig:
-    """The config of a run from settings alone, with the default preset if they name no model."""
-    from saccade.config import merge
-    from saccade.training.config import run_config
-
-    named = "preset" in settings.get("model", {}) or "family" in settings.get("model", {}) or start_name(settings)
-    base = {} if named else {"model": {"preset": DEFAULT_PRESET}}
-    return run_config(merge(base, settings), where="settings")
+def default_model(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The default preset, if the settings name no model."""
+    model = settings.get("model", {})
+    named = "preset" in model or "family" in model or start_name(settings)
+    return {} if named else {"model": {"preset": DEFAULT_PRESET}}
 
 
 def default_run_name(settings: Mapping[str, Any]) -> str:
@@ -123,7 +126,7 @@ def default_run_name(settings: Mapping[str, Any]) -> str:
 def start_name(settings: Mapping[str, Any]) -> str | None:
     """The name of the run that `--from` names, if any."""
     start = settings.get("training", {}).get("start")
-    if not start:
+    if not isinstance(start, str) or not start:  # anything else is rejected when the config is built
         return None
     path = Path(start).absolute()
     return path.parent.name if path.name.startswith("model-") else path.name

@@ -101,7 +101,7 @@ class Fault:
     severity: Severity
     count: int
     share: float
-    places: tuple[FaultExample, ...] = ()  # named as in report.json
+    examples: tuple[FaultExample, ...] = ()  # named as in report.json
 
     def __str__(self) -> str:
         description = KINDS[self.kind].description
@@ -130,7 +130,7 @@ class DataReport:
         """One line for each error and warning."""
         lines: list[str] = []
         for fault in (*self.of("error"), *self.of("warning")):
-            where = f" (first: {fault.places[0].corpus}, pair {fault.places[0].pair:,})" if fault.places else ""
+            where = f" (first: {fault.examples[0].corpus}, pair {fault.examples[0].pair:,})" if fault.examples else ""
             lines.append(f"{fault.severity}: {fault}{where}; {KINDS[fault.kind].do}")
         return lines
 
@@ -143,7 +143,7 @@ class DataReport:
         for severity in SEVERITIES:
             for fault in self.of(severity):
                 lines.append(f"{severity}: {fault}")
-                lines += [f"    {example}" for example in fault.places]
+                lines += [f"    {example}" for example in fault.examples]
                 if severity != "information":
                     lines.append(f"  {KINDS[fault.kind].do}")
         if not self.faults:
@@ -158,7 +158,7 @@ class DataReport:
     def from_json(cls, values: Mapping[str, Any]) -> DataReport:
         """The inverse of `to_json`."""
         faults = tuple(
-            Fault(**{**fault, "places": tuple(FaultExample(**example) for example in fault["places"])})
+            Fault(**{**fault, "examples": tuple(FaultExample(**example) for example in fault["examples"])})
             for fault in values["faults"]
         )
         return cls(**{**values, "corpora": tuple(values["corpora"]), "faults": faults})

@@ -14,13 +14,12 @@ from saccade.data.audit.examination import Examination, Findings
 from saccade.data.audit.report import DataReport
 from saccade.data.cache.corpus_files import CorpusWriter
 from saccade.data.cache.length_filters import DroppedPairs
+from saccade.data.chunk_jobs import Encode, Examine, map_chunks
 from saccade.data.config import DataConfig
 from saccade.data.reading.hold_out import HoldOutSelector, Keys, held_out_mask
 from saccade.data.reading.pair_files import Pair
 from saccade.data.reading.pair_stream import training_chunks, validation_pairs
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, save_tokenizers, train_tokenizers
-from saccade.data.workers.jobs import Encode, Examine
-from saccade.data.workers.pool import map_chunks
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
 

@@ -1,1 +1,1 @@
-"""Several models on the same data and the same budget, side by side."""
+"""Comparison of several models on one data set and one budget."""

@@ -1,4 +1,4 @@
-"""A whole comparison: every model in its turn, each in processes of its own, then one table."""
+"""A comparison: train, translate and score each model in turn, then write one report."""
 
 from __future__ import annotations
 
@@ -9,68 +9,70 @@ from pathlib import Path
 from saccade.data.reading.pair_files import read_lines
 from saccade.errors import SaccadeError
 from saccade.folder import json_text, replace_file
-from saccade.studies.comparison.alignments import Alignment, read_alignment, write_alignment
-from saccade.studies.comparison.entries import Entry
-from saccade.studies.comparison.identity import STATE, check_same, identity_of
-from saccade.studies.comparison.pictures import Picture, draw_pictures
-from saccade.studies.comparison.process import STOPS, Ended, Start, death, in_a_process
-from saccade.studies.comparison.report import Report, html_text, markdown_text
-from saccade.studies.comparison.request import Request
-from saccade.studies.comparison.result import Result, outputs_path, read_result, run_path, write_result
-from saccade.studies.comparison.standings import Standings, standings_of
-from saccade.studies.comparison.tables import csv_text, figures, tables_of
-from saccade.studies.comparison.worker import Job, write_job
+from saccade.studies.comparison.identity import STATE, check_same_settings, shared_settings
+from saccade.studies.comparison.phases import ModelJob, RunPhase, run_in_worker, write_job
+from saccade.studies.comparison.report import Plot, write_report
+from saccade.studies.comparison.request import Entry, Request
+from saccade.studies.comparison.results import (
+    Alignment,
+    Result,
+    outputs_path,
+    read_alignment,
+    read_result,
+    run_path,
+    write_alignment,
+    write_result,
+)
+from saccade.studies.comparison.scores import Scores, score_models
+from saccade.studies.comparison.tables import row_figures
 from saccade.training.runs.directory import RunDirectory
 from saccade.training.runs.lock import run_lock
 from saccade.version import __version__
 
-INTERRUPTED = frozenset(128 + number for number in STOPS)
-TITLE = "Models on the same data, with the same budget"
-
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a comparison came to."""
+    """The outcome of a comparison."""
 
-    standings: Standings | None  # None if it was interrupted
-    pictures: list[Picture]
+    scores: Scores | None  # None if it was interrupted
+    plots: list[Plot]
     interrupted: int | None = None  # the exit code
 
     @property
     def failed(self) -> bool:
         """Whether a model failed."""
-        return self.standings is not None and any(row.bleu is None for row in self.standings.rows)
+        return self.scores is not None and any(row.bleu is None for row in self.scores.rows)
 
 
-def compare(request: Request, command: str, start: Start | None = None) -> Outcome:
-    """Train, translate and score every model that is not done yet; `command` is what repeats this.
+def compare(request: Request, command: str, run_phase: RunPhase = run_in_worker) -> Outcome:
+    """Train, translate and score every model that is not done yet; `command` repeats the comparison.
 
-    The same request for the same output goes on where it was interrupted. Other settings are refused.
+    An interrupted comparison continues with the same request and output. Other settings are an error.
     """
     request.check()
     request.check_data()
     request.references()
-    identity = identity_of(request)
-    check_same(request, identity)
-    prepare(request.output)
+    settings = shared_settings(request)
+    check_same_settings(request, settings)
+    make_folder(request.output)
     with run_lock(request.output):
-        state: dict[str, object] = {"saccade": __version__, "command": command, "settings": identity}
-        keep_state(request.output, state)
+        state: dict[str, object] = {"saccade": __version__, "command": command, "settings": settings}
+        write_state(request.output, state)
         for number, entry in enumerate(request.entries, start=1):
             print(f"model {number} of {len(request.entries)}: {entry.name} ({entry.preset})", file=sys.stderr)
-            code = finish(request, entry, start or in_a_process)
+            code = finish_model(request, entry, run_phase)
             if code is not None:
                 return Outcome(None, [], code)
-        found = standings_of(request)
-        pictures = write_report(request, found, command)
-        machines = {row.entry.name: row.result.machine for row in found.rows}
-        rows = [figures(row, found) for row in found.rows]
-        keep_state(request.output, {**state, "machines": machines, "rows": rows})
-    return Outcome(found, pictures)
+        scores = score_models(request)
+        plots = write_report(request, scores, command)
+        machines = {row.entry.name: row.result.machine for row in scores.rows}
+        rows = [row_figures(row, scores) for row in scores.rows]
+        write_state(request.output, {**state, "machines": machines, "rows": rows})
+    return Outcome(scores, plots)
 
 
-def prepare(output: Path) -> None:
-    """Make the folder."""
+def make_folder(output: Path) -> None:
+    """Create the output folder."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -79,51 +81,52 @@ def prepare(output: Path) -> None:
         ) from None
 
 
-def keep_state(output: Path, values: dict[str, object]) -> None:
-    """What the comparison is, and what it found."""
+def write_state(output: Path, values: dict[str, object]) -> None:
+    """Write settings and figures of the comparison."""
     replace_file(output / STATE, json_text(values))
 
 
-def finish(request: Request, entry: Entry, start: Start) -> int | None:
-    """Do what is left of one model; returns an exit code if the user interrupted it."""
-    phases = phases_left(request, entry)
+def finish_model(request: Request, entry: Entry, run_phase: RunPhase) -> int | None:
+    """Run the remaining phases of one model; return an exit code if the user interrupted it."""
+    phases = remaining_phases(request, entry)
     if not phases:
         print(f"{entry.name}: done before", file=sys.stderr)
         return None
     directory = RunDirectory(run_path(request.output, entry.name))
     if directory.config.is_file():
-        with run_lock(directory.path):  # refused if a worker of a comparison that was killed is still at it
+        with run_lock(directory.path):  # an error if a worker of a comparison that was killed is still running
             pass
     settings, test = dict(request.settings), str(request.test_source)
-    job = Job(entry, settings, request.budget, test, str(request.output), request.sentence)
+    job = ModelJob(entry, settings, request.budget, test, str(request.output), request.sentence)
     path = request.output / "jobs" / f"{entry.name}.json"
     write_job(path, job)
     for phase in phases:
-        ended = start(phase, path)
-        if ended.code in INTERRUPTED:
-            return ended.code
-        if ended.code != 0:
-            keep_failure(request, entry, phase, ended)
+        end = run_phase(phase, path)
+        if end.interrupted is not None:
+            return end.interrupted
+        if end.failure is not None:
+            write_failure(request, entry, phase, end.failure)
             return None
     return None
 
 
-def phases_left(request: Request, entry: Entry) -> list[str]:
-    """What is still to be done for a model; outputs that are not whole are made again."""
+def remaining_phases(request: Request, entry: Entry) -> list[str]:
+    """The phases that a model still needs; incomplete outputs are made again."""
     result = read_result(request.output, entry.name)
     if result is None or result.config is None:
         return ["plan", "train"]
     if result.status != "done":
         return ["train"]
-    if not outputs_are_whole(request, entry.name):
-        print(f"{entry.name}: its outputs are not whole, and are made again", file=sys.stderr)
+    if not outputs_are_complete(request, entry.name):
+        print(f"{entry.name}: its outputs are incomplete, and are made again", file=sys.stderr)
         write_result(request.output, replace(result, status="trained", decoded=None))
         return ["train"]
-    drawn = not entry.attends or read_alignment(request.output, entry.name, request.drawn_sentence()) is not None
-    return [] if drawn else ["align"]
+    sentence = request.plotted_sentence()
+    aligned = not entry.has_cross_attention or read_alignment(request.output, entry.name, sentence) is not None
+    return [] if aligned else ["align"]
 
 
-def outputs_are_whole(request: Request, name: str) -> bool:
+def outputs_are_complete(request: Request, name: str) -> bool:
     """Whether there is an output for every test sentence."""
     try:
         return len(list(read_lines(outputs_path(request.output, name)))) == len(request.sources())
@@ -131,39 +134,11 @@ def outputs_are_whole(request: Request, name: str) -> bool:
         return False
 
 
-def keep_failure(request: Request, entry: Entry, phase: str, ended: Ended) -> None:
-    """Write down why a phase failed, if its process could not do that itself."""
-    reason = " ".join((ended.reason or death(ended.code)).split())
+def write_failure(request: Request, entry: Entry, phase: str, failure: str) -> None:
+    """Write why a phase failed; a model whose alignment failed is still done."""
+    reason = " ".join(failure.split())
     if phase == "align":
-        write_alignment(request.output, entry.name, Alignment(request.drawn_sentence(), fault=reason))
+        write_alignment(request.output, entry.name, Alignment(request.plotted_sentence(), fault=reason))
         return
     result = read_result(request.output, entry.name) or Result(entry.name, "failed")
-    if result.status != "failed" or result.reason != reason:
-        write_result(request.output, result.failed(reason))
-
-
-def write_report(request: Request, found: Standings, command: str) -> list[Picture]:
-    """The table as CSV, Markdown and HTML, and the pictures."""
-    output = request.output
-    pictures = draw_pictures(found, output)
-    report = Report(
-        TITLE, summary_of(request, found), tables_of(found), pictures, found.notes, command, found.signatures
-    )
-    for name, text in (
-        ("compare.csv", csv_text(found)),
-        ("compare.md", markdown_text(report)),
-        ("compare.html", html_text(report)),
-    ):
-        replace_file(output / name, text)
-    return pictures
-
-
-def summary_of(request: Request, found: Standings) -> str:
-    """What was done, in two sentences."""
-    beams = sorted({row.result.config["decoding"]["beam"] for row in found.rows if row.result.config})
-    beam = f"beam {' or '.join(map(str, beams))}" if beams else "beam search"
-    return (
-        f"Each model was trained with the settings of its family and a budget of {request.budget}, on the same pairs. "
-        f"The {found.sentences:,} test sentences were translated with {beam}. Intervals are those of 1,000 bootstrap "
-        "resamples."
-    )
+    write_result(request.output, result.failed(reason))

@@ -1,4 +1,4 @@
-"""What the rows of one table have in common, and whether an output folder is of the same comparison."""
+"""The settings that all rows of a table share; an output folder accepts no others."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from saccade.config import merge, underscored
 from saccade.data.reading.input_files import InputFile, InputFiles
 from saccade.errors import SaccadeError
 from saccade.folder import read_json
-from saccade.studies.comparison.request import PATHS, Request
+from saccade.studies.comparison.request import Request
 from saccade.untrusted_files import shown
 
 STATE = "compare.json"
 GROUPS = ("model", "data", "training", "decoding")
-PLACES = (*PATHS, "cache", "workers")
-"""Settings of the data that say where it lies and how fast it is prepared."""
+FREE_DATA_SETTINGS = ("source", "target", "valid_source", "valid_target", "cache", "workers")
+"""Data settings that may change: where files are (their content counts), and how fast they are prepared."""
 
 
-def identity_of(request: Request) -> dict[str, Any]:
-    """All that a row of the table depends on but its model; files count by their content, wherever they lie."""
+def shared_settings(request: Request) -> dict[str, Any]:
+    """The settings that a row depends on, except its model; files count by content."""
     files = InputFiles(request.config(request.entries[0]).data).digests()
     files["test_source"] = [InputFile(str(request.test_source)).digest]
     files["test_reference"] = [InputFile(str(path)).digest for path in request.test_references]
     budget = {"minutes": request.budget.minutes, "tokens": request.budget.tokens}
-    return {"budget": budget, **named_settings(request, request.settings), "files": files}
+    return {"budget": budget, **resolved_settings(request, request.settings), "files": files}
 
 
-def named_settings(request: Request, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings that somebody named, as the config understands them: 8000 and '8000' are the same.
+def resolved_settings(request: Request, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The named settings with their parsed values: 8000 and '8000' are equal.
 
-    Those of another time that this request cannot have are left as they are.
+    Stored settings that this request cannot have are returned unchanged.
     """
     given = {group: underscored(settings.get(group) or {}) for group in GROUPS}
-    given["data"] = {name: value for name, value in given["data"].items() if name not in PLACES}
-    present = underscored(request.settings.get("data", {}))
-    places = {"data": {name: value for name, value in present.items() if name in PLACES}}
+    given["data"] = {name: value for name, value in given["data"].items() if name not in FREE_DATA_SETTINGS}
+    current = underscored(request.settings.get("data", {}))
+    free = {"data": {name: value for name, value in current.items() if name in FREE_DATA_SETTINGS}}
     try:
-        resolved = request.config(request.entries[0], settings=merge(given, places)).model_dump(mode="json")
+        resolved = request.config(request.entries[0], settings=merge(given, free)).model_dump(mode="json")
     except SaccadeError:
         return given
     return {
@@ -46,10 +46,10 @@ def named_settings(request: Request, settings: Mapping[str, Any]) -> dict[str, d
     }
 
 
-def check_same(request: Request, identity: Mapping[str, Any]) -> None:
-    """Refuse an output folder that holds another comparison; other models may join.
+def check_same_settings(request: Request, settings: Mapping[str, Any]) -> None:
+    """Raise an error if the output folder has a comparison with other settings, or something else.
 
-    As long as no model has come to anything, the settings are free.
+    Other models may join. Settings are free until the first model has a plan.
     """
     output, path = request.output, request.output / STATE
     if not path.exists():
@@ -63,8 +63,8 @@ def check_same(request: Request, identity: Mapping[str, Any]) -> None:
     stored = read_json(path).get("settings")
     before = stored if isinstance(stored, dict) else {}
     groups = {group: before[group] for group in GROUPS if isinstance(before.get(group), dict)}
-    before = {"budget": before.get("budget"), **named_settings(request, groups), "files": before.get("files")}
-    changed = differences(before, identity)
+    before = {"budget": before.get("budget"), **resolved_settings(request, groups), "files": before.get("files")}
+    changed = changed_settings(before, settings)
     if changed:
         raise SaccadeError(
             f"holds a comparison with other settings: {'; '.join(changed[:5])}",
@@ -73,16 +73,16 @@ def check_same(request: Request, identity: Mapping[str, Any]) -> None:
         )
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The dotted settings in which two comparisons differ, in words."""
-    words: list[str] = []
+def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Descriptions of the dotted settings that differ."""
+    changes: list[str] = []
     for name in dict.fromkeys([*before, *after]):
         old, new = before.get(name), after.get(name)
         dotted = f"{prefix}{name}".replace("_", "-")
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            words += differences(old, new, f"{dotted}.")
+            changes += changed_settings(old, new, f"{dotted}.")
         elif old != new and dotted.startswith("files."):
-            words.append(f"the files of --{dotted.removeprefix('files.')} are not the same")
+            changes.append(f"the files of --{dotted.removeprefix('files.')} are not the same")
         elif old != new:
-            words.append(f"{dotted} {shown(old)} -> {shown(new)}")
-    return words
+            changes.append(f"{dotted} {shown(old)} -> {shown(new)}")
+    return changes

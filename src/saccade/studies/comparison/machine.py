@@ -11,11 +11,11 @@ import torch
 
 from saccade.version import __version__
 
-PROCESSORS = Path("/proc/cpuinfo")
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def measured_with() -> dict[str, str]:
-    """What speeds, and last bits, depend on besides the settings."""
+    """Everything except the settings that speeds, and last bits, depend on."""
     return {
         "saccade": __version__,
         "torch": torch.__version__,
@@ -25,18 +25,18 @@ def measured_with() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The name of the processor, as far as the system tells it."""
+    """The name of the processor, if the system tells it."""
     with suppress(OSError):
-        for line in PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name" and value.strip():
                 return " ".join(value.split())
     return platform.processor() or platform.machine()
 
 
-def different_machines(machines: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """In what the rows of a table differ, in words; a row that does not say counts as none."""
-    words: list[str] = []
+def describe_differences(machines: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Describe in what the machines of the rows differ; missing values are ignored."""
+    differences: list[str] = []
     for fact in dict.fromkeys(fact for machine in machines.values() for fact in machine):
         rows: dict[str, list[str]] = {}
         for name, machine in machines.items():
@@ -44,5 +44,5 @@ def different_machines(machines: Mapping[str, Mapping[str, str]]) -> list[str]:
                 rows.setdefault(machine[fact], []).append(name)
         if len(rows) > 1:
             parts = [f"{value} ({', '.join(names)})" for value, names in rows.items()]
-            words.append(f"{fact} {', '.join(parts)}")
-    return words
+            differences.append(f"{fact} {', '.join(parts)}")
+    return differences

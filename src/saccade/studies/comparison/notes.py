@@ -1,4 +1,4 @@
-"""What a reader of the table must know."""
+"""Notes under the table: what a reader must know to compare its rows."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from saccade.evaluation.length_buckets import FEWEST, LONG, Bucket
-from saccade.studies.comparison.alignments import MOST_PIECES
-from saccade.studies.comparison.machine import different_machines
-from saccade.studies.comparison.planning import VALIDATION_SHARE
+from saccade.studies.comparison.budget import VALIDATION_SHARE
+from saccade.studies.comparison.machine import describe_differences
+from saccade.studies.comparison.results import MAX_PIECES
 
 if TYPE_CHECKING:
-    from saccade.studies.comparison.standings import Row
+    from saccade.studies.comparison.scores import Row
 
 UNITS = {"char": "characters", "byte": "bytes", "word": "words", "bpe": "BPE pieces", "unigram": "unigram pieces"}
 
 
-def notes_on(rows: Sequence[Row], buckets: Sequence[Bucket], long_sentences: int) -> list[str]:
-    """All notes, those on single models first."""
-    notes = [note for row in rows for note in notes_on_row(row)]
+def make_notes(rows: Sequence[Row], buckets: Sequence[Bucket], long_sentences: int) -> list[str]:
+    """All notes, first those on single models."""
+    notes = [note for row in rows for note in notes_on_model(row)]
     notes += notes_on_tokens(rows)
-    different = different_machines({row.entry.name: row.result.machine for row in rows})
+    different = describe_differences({row.entry.name: row.result.machine for row in rows})
     if different:
         notes.append(f"not all rows were measured alike, so their costs cannot be compared: {'; '.join(different)}")
-    without = [row.entry.name for row in rows if not row.entry.attends]
+    without = [row.entry.name for row in rows if not row.entry.has_cross_attention]
     if without:
         notes.append(f"no cross-attention, so no alignment: {', '.join(without)}")
     small = [f"{bucket} words: {len(bucket.rows)}" for bucket in buckets if len(bucket.rows) < FEWEST]
@@ -34,8 +34,8 @@ def notes_on(rows: Sequence[Row], buckets: Sequence[Bucket], long_sentences: int
     return notes
 
 
-def notes_on_row(row: Row) -> list[str]:
-    """What went otherwise with one model."""
+def notes_on_model(row: Row) -> list[str]:
+    """Notes on one model."""
     notes: list[str] = []
     name, result, plan = row.entry.name, row.result, row.result.plan
     if row.bleu is None:
@@ -53,17 +53,17 @@ def notes_on_row(row: Row) -> list[str]:
         notes.append(
             f"{name}: a validation takes more than {VALIDATION_SHARE:.0%} of the budget, so it has one at its end"
         )
-    if row.bleu is not None and row.entry.attends:
-        shown = row.alignment
-        if shown is None or shown.fault is not None:
-            notes.append(f"{name} has no alignment: {shown.fault if shown else 'it was not drawn'}")
-        elif shown.cut:
-            notes.append(f"{name}: the picture shows the first {MOST_PIECES} pieces of its alignment")
+    if row.bleu is not None and row.entry.has_cross_attention:
+        alignment = row.alignment
+        if alignment is None or alignment.fault is not None:
+            notes.append(f"{name} has no alignment: {alignment.fault if alignment else 'it was not computed'}")
+        elif alignment.cut:
+            notes.append(f"{name}: the plot shows the first {MAX_PIECES} pieces of its alignment")
     return notes
 
 
 def notes_on_tokens(rows: Sequence[Row]) -> list[str]:
-    """A word about models that do not count the same things as tokens."""
+    """A note if the tokenizers of the models count different tokens."""
     counted: dict[str, list[str]] = {}
     for row in rows:
         if row.result.config is not None:

@@ -1,4 +1,4 @@
-"""The report of a comparison as Markdown and as one HTML page that needs nothing else."""
+"""The report of a comparison: tables as CSV, Markdown and one self-contained HTML page, and plots."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from typing import NamedTuple
 
-from saccade.studies.comparison.pictures import Picture
-from saccade.studies.comparison.tables import Table
+import numpy as np
+
+from saccade.folder import replace_file
+from saccade.plots.attention_map_grid import Panel, plot_attention_grid
+from saccade.plots.model_comparison import plot_by_length, plot_by_minutes
+from saccade.studies.comparison.request import Request
+from saccade.studies.comparison.scores import Scores
+from saccade.studies.comparison.tables import Table, csv_text, make_tables
 from saccade.version import __version__
 
+TITLE = "Models on the same data, with the same budget"
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 72rem; margin: 2rem auto;
   padding: 0 1.2rem; }
@@ -27,25 +36,89 @@ footer { color: #777; font-size: .8rem; margin-top: 2rem; }
 """
 
 
+class Plot(NamedTuple):
+    """A PNG file in the output folder, and its caption."""
+
+    path: Path
+    caption: str
+
+
 @dataclass(frozen=True)
 class Report:
-    """What is written about a comparison."""
+    """The content of the report."""
 
     title: str
     summary: str
     tables: Sequence[Table]
-    pictures: Sequence[Picture]
+    plots: Sequence[Plot]
     notes: Sequence[str]
     command: str
     signatures: Sequence[str]
 
 
+def write_report(request: Request, scores: Scores, command: str) -> list[Plot]:
+    """Write CSV, Markdown, HTML and plots; return the plots."""
+    output = request.output
+    plots = draw_plots(scores, output)
+    summary = summarize(request, scores)
+    report = Report(TITLE, summary, make_tables(scores), plots, scores.notes, command, scores.signatures)
+    for name, text in (
+        ("compare.csv", csv_text(scores)),
+        ("compare.md", markdown_text(report)),
+        ("compare.html", html_text(report)),
+    ):
+        replace_file(output / name, text)
+    return plots
+
+
+def summarize(request: Request, scores: Scores) -> str:
+    """A summary of the comparison in three sentences."""
+    beams = sorted({row.result.config["decoding"]["beam"] for row in scores.rows if row.result.config})
+    beam = f"beam {' or '.join(map(str, beams))}" if beams else "beam search"
+    return (
+        f"Each model was trained with the settings of its family and a budget of {request.budget}, on the same pairs. "
+        f"The {scores.sentences:,} test sentences were translated with {beam}. Intervals are from 1,000 bootstrap "
+        "resamples."
+    )
+
+
+def draw_plots(scores: Scores, output: Path) -> list[Plot]:
+    """Plot BLEU by length, BLEU by minutes and alignments, if there are any; remove plots of an earlier report."""
+    by_length, by_minutes, alignments = (output / f"{name}.png" for name in ("by-length", "by-minutes", "alignments"))
+    for path in (by_length, by_minutes, alignments):
+        path.unlink(missing_ok=True)
+    plots: list[Plot] = []
+    intervals = {row.entry.name: row.by_length for row in scores.rows if row.bleu is not None}
+    if intervals:
+        counts = [len(bucket.rows) for bucket in scores.buckets]
+        plot_by_length([str(bucket) for bucket in scores.buckets], counts, intervals, by_length)
+        plots.append(Plot(by_length, "BLEU by the number of source words, with 95 % intervals."))
+    curves = {row.entry.name: (row.curve.minutes, row.curve.values) for row in scores.rows if row.curve}
+    if curves:
+        plot_by_minutes(curves, by_minutes)
+        caption = "Validation BLEU (greedy search, part of the validation data) against minutes of training."
+        plots.append(Plot(by_minutes, caption))
+    panels = [
+        Panel(row.entry.name, alignment.source_pieces, alignment.target_pieces, np.array(alignment.weights))
+        for row in scores.rows
+        if (alignment := row.alignment) is not None and alignment.fault is None
+    ]
+    if panels:
+        sentence = next(row.alignment.sentence for row in scores.rows if row.alignment)
+        plot_attention_grid(panels, alignments, title=sentence)
+        without = [row.entry.name for row in scores.rows if not row.entry.has_cross_attention]
+        rest = f" Without cross-attention: {', '.join(without)}." if without else ""
+        caption = f"Attention of each model while it translates “{sentence}”: mean over heads and layers.{rest}"
+        plots.append(Plot(alignments, caption))
+    return plots
+
+
 def markdown_text(report: Report) -> str:
-    """The report in Markdown; pictures are files beside it."""
+    """The report in Markdown; plots are files in the same folder."""
     parts = [f"# {report.title}", markdown_escape(report.summary)]
     for table in report.tables:
         parts += [f"## {table.caption}", markdown_table(table)]
-    parts += [f"![{markdown_escape(one.caption)}]({one.path.name})" for one in report.pictures]
+    parts += [f"![{markdown_escape(one.caption)}]({one.path.name})" for one in report.plots]
     if report.notes:
         parts += ["## Notes", "\n".join(f"- {markdown_escape(note)}" for note in report.notes)]
     parts += ["## To repeat this", "\n".join(f"    {line}" for line in report.command.splitlines())]
@@ -54,27 +127,27 @@ def markdown_text(report: Report) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """A table with its numbers to the right."""
+    """A Markdown table with right-aligned numbers."""
     header, *rows = table.cells
     rule = ["---:" if name in table.right else "---" for name in header]
-    # Names and figures of ours: only a bar could break them.
+    # The cells are names and figures: only a vertical bar could break the table.
     return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in (header, rule, *rows))
 
 
 def markdown_escape(text: str) -> str:
-    """Text that stays text: it may quote a test sentence or an error."""
+    """Escape text, which may quote a test sentence or an error."""
     plain = " ".join(text.split())
-    for sign in ("\\", "`", "*", "_", "[", "]", "<", "|"):
-        plain = plain.replace(sign, f"\\{sign}")
+    for character in ("\\", "`", "*", "_", "[", "]", "<", "|"):
+        plain = plain.replace(character, f"\\{character}")
     return plain
 
 
 def html_text(report: Report) -> str:
-    """The report as one page: style and pictures are in it, and every text is escaped."""
+    """The report as one page that contains its style and plots; every text is escaped."""
     parts = [f"<h1>{escape(report.title)}</h1>", f"<p>{escape(report.summary)}</p>"]
     for table in report.tables:
         parts += [f"<h2>{escape(table.caption)}</h2>", html_table(table)]
-    for one in report.pictures:
+    for one in report.plots:
         data = base64.b64encode(one.path.read_bytes()).decode("ascii")
         image = f'<img src="data:image/png;base64,{data}" alt="{escape(one.caption)}"/>'
         parts.append(f"<figure>{image}<figcaption>{escape(one.caption)}</figcaption></figure>")
@@ -91,7 +164,7 @@ def html_text(report: Report) -> str:
 
 
 def html_table(table: Table) -> str:
-    """A table that scrolls by itself where the page is narrow."""
+    """An HTML table that scrolls horizontally on a narrow page."""
     header, *rows = table.cells
     classes = [' class="number"' if name in table.right else "" for name in header]
 

@@ -5,55 +5,87 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from saccade.config import merge
 from saccade.data.reading.pair_files import read_lines
 from saccade.data.reading.pair_stream import training_pairs, validation_pairs
-from saccade.errors import SaccadeError, UsageError
-from saccade.studies.comparison.budget import Budget
-from saccade.studies.comparison.entries import Entry
-from saccade.studies.comparison.planning import Plan, planned_settings
-from saccade.training.config import RunConfig, run_config
-from saccade.training.run import check_config as check_run
+from saccade.errors import SaccadeError, UsageError, did_you_mean
+from saccade.models.registry import FAMILIES, load_family, presets
+from saccade.studies.comparison.budget import Budget, Plan, planned_settings
+from saccade.training.compute_settings import resolve_compute
+from saccade.training.config import RunConfig
+from saccade.training.config_resolution import check_complete, resolve_config
 
 LIMITS = ("max_steps", "max_epochs", "max_minutes")
-PATHS = ("source", "target", "valid_source", "valid_target")
-SOME_STEPS = 1000  # stands for the end of a run before that is planned
+PROVISIONAL_STEPS = 1000  # length of a run before it is planned
+
+
+class Entry(NamedTuple):
+    """One model of a comparison."""
+
+    name: str  # as it was given: a family or a preset
+    family: str
+    preset: str
+
+    @property
+    def has_cross_attention(self) -> bool:
+        """Whether the model has cross-attention, so that an alignment can be plotted."""
+        return "cross" in load_family(self.family).attention
+
+
+def find_entries(names: Sequence[str]) -> list[Entry]:
+    """The models with these names; the name of a family means its first preset."""
+    known = presets()
+    entries: list[Entry] = []
+    for name in names:
+        if name in known:
+            entry = Entry(name, known[name].family, name)
+        elif name in FAMILIES:
+            entry = Entry(name, name, next(iter(load_family(name).presets)))
+        else:
+            raise UsageError(f"unknown model '{name}'", do=did_you_mean(name, {*FAMILIES, *known}))
+        for other in entries:
+            if other.preset == entry.preset:
+                raise UsageError(f"'{name}' is {entry.preset}, which is named twice", do="name each model once")
+        entries.append(entry)
+    if not entries:
+        raise UsageError("no models are named", do=f"give --models, such as --models {','.join(list(FAMILIES)[:3])}")
+    return entries
 
 
 @dataclass(frozen=True)
 class Request:
-    """A comparison as it was asked for."""
+    """The request for a comparison."""
 
     entries: tuple[Entry, ...]
-    settings: Mapping[str, Any]  # of every run: model, data, training, decoding; what is not there, a family decides
+    settings: Mapping[str, Any]  # of every run: model, data, training, decoding; the family decides all others
     budget: Budget
     test_source: Path
     test_references: tuple[Path, ...]
     output: Path
-    sentence: str | None = None  # to draw the alignments of; by default one of the test set
+    sentence: str | None = None  # plotted with its alignments; by default a sentence of the test set
 
     def config(
         self, entry: Entry, planned: Mapping[str, Any] | None = None, *, settings: Mapping[str, Any] | None = None
     ) -> RunConfig:
-        """The run of one model: the family's own settings, then what was planned, then what the user said.
+        """The config of one run: settings of the family, overridden by the plan, overridden by the user.
 
-        `settings` are what he said at another time.
+        `settings` replaces the settings of the user.
         """
-        base = planned or {"training": {"max_steps": SOME_STEPS}}
+        base = planned or {"training": {"max_steps": PROVISIONAL_STEPS}}
         limits = {"training": {name: base["training"].get(name) for name in LIMITS}}
         fixed = {"model": {"preset": entry.preset}, "output": str(self.output / "runs" / entry.name)}
         values = merge(merge(merge(base, self.settings if settings is None else settings), limits), fixed)
-        return run_config(values, where=f"model {entry.name}")
+        return resolve_config(values, where=f"model {entry.name}")
 
-    def rehearsed(self, entry: Entry) -> RunConfig:
-        """The run of one model with all that a plan decides, but of some length: this is not known yet."""
+    def provisional_config(self, entry: Entry) -> RunConfig:
+        """The config of one run with all planned settings, for a provisional number of updates."""
         family = self.config(entry)
-        return self.config(entry, planned_settings(Plan(SOME_STEPS, 1, 0.0), self.budget, family))
+        return self.config(entry, planned_settings(Plan(PROVISIONAL_STEPS, 1, 0.0), self.budget, family))
 
     def check(self) -> None:
-        """Refuse at once what would fail after minutes of training."""
+        """Raise an error at once for settings that would fail after minutes of training."""
         training: Mapping[str, Any] = self.settings.get("training", {})
         if training.get("start") or training.get("objective", "likelihood") != "likelihood":
             raise UsageError(
@@ -61,21 +93,22 @@ class Request:
                 do="leave out --training.start and --training.objective",
             )
         for entry in self.entries:
-            config = self.rehearsed(entry)
+            config = self.provisional_config(entry)
             if config.data.source:
-                check_run(config)
+                check_complete(config)
+                resolve_compute(config.training)
             if config.decoding.nbest != 1 or config.decoding.sample:
                 raise UsageError("a comparison scores one output a sentence", do="leave out nbest and sample")
             if config.decoding.replace_unknown == "lexicon":
                 raise UsageError("a comparison decodes without a lexicon", do="set replace-unknown to source or none")
-            if config.decoding.replace_unknown == "source" and not entry.attends:
+            if config.decoding.replace_unknown == "source" and not entry.has_cross_attention:
                 raise UsageError(
                     f"{entry.name} has no cross-attention to replace unknown words by",
                     do="leave out --decoding.replace-unknown, or this model",
                 )
 
     def check_data(self) -> None:
-        """Refuse files that cannot be read or hold nothing, by their first pair."""
+        """Raise an error for files that are empty or unreadable, by reading their first pair."""
         data = self.config(self.entries[0]).data
         for pairs in (*(training_pairs(data, corpus) for corpus in range(len(data.source))), validation_pairs(data)):
             next(pairs, None)
@@ -96,18 +129,18 @@ class Request:
                 raise SaccadeError(
                     f"has {len(column):,} lines, but {expected:,} are expected",
                     where=str(path),
-                    do="line n of each reference file must answer line n of the test source; an empty line counts",
+                    do="line n of each reference file must translate line n of the test source; an empty line counts",
                 )
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def drawn_sentence(self) -> str:
-        """The sentence whose alignments are drawn."""
-        return self.sentence or chosen_sentence(self.sources())
+    def plotted_sentence(self) -> str:
+        """The sentence whose alignments are plotted."""
+        return self.sentence or choose_sentence(self.sources())
 
 
-def chosen_sentence(sources: Sequence[str], low: int = 12, high: int = 18) -> str:
-    """The first sentence of 12 to 18 words, or the one that comes nearest to 15."""
+def choose_sentence(sources: Sequence[str], low: int = 12, high: int = 18) -> str:
+    """The first sentence of 12 to 18 words, otherwise the one whose length is nearest to 15."""
     lengths = [len(source.split()) for source in sources]
     suited = (source for source, length in zip(sources, lengths, strict=True) if low <= length <= high)
-    nearest = min(range(len(sources)), key=lambda row: (lengths[row] == 0, abs(lengths[row] - (low + high) // 2)))
+    nearest = min(range(len(sources)), key=lambda index: (lengths[index] == 0, abs(lengths[index] - (low + high) // 2)))
     return next(suited, sources[nearest])

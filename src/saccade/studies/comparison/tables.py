@@ -1,4 +1,4 @@
-"""The tables of a comparison as plain cells for the terminal, Markdown and HTML; CSV has the raw figures."""
+"""The tables of a comparison as cells for the terminal, Markdown and HTML, and its unrounded figures as CSV."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from saccade.evaluation.bootstrap import Interval
 from saccade.evaluation.length_buckets import LONG
-from saccade.studies.comparison.standings import Row, Standings
-from saccade.training.compute_settings import format_bytes
+from saccade.studies.comparison.scores import Row, Scores
+from saccade.training.units import format_bytes
 
 NOTHING = "–"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A caption and cells; the first row is the header, and all columns but those in `left` are numbers."""
+    """A caption and cells; the first row is the header, and all columns except those in `left` hold numbers."""
 
     caption: str
     cells: list[list[str]]
@@ -29,14 +29,14 @@ class Table:
         return tuple(name for name in self.cells[0] if name not in self.left)
 
 
-def tables_of(found: Standings) -> list[Table]:
-    """All tables, in the order in which they are read."""
+def make_tables(found: Scores) -> list[Table]:
+    """All tables, in the order of the report."""
     tables = [quality(found), cost(found), by_length(found)]
     return [*tables, differences(found)] if found.differences else tables
 
 
-def fitting(table: Table, width: int) -> list[Table]:
-    """The table in parts that are at most so many cells wide where that can be; each has the first column again."""
+def split_table(table: Table, width: int) -> list[Table]:
+    """Split a table into parts of at most `width` characters, if possible; each repeats the first column."""
     widths = [max(len(row[column]) for row in table.cells) + 2 for column in range(len(table.cells[0]))]
     parts: list[list[int]] = [[]]
     for column in range(1, len(widths)):
@@ -49,8 +49,8 @@ def fitting(table: Table, width: int) -> list[Table]:
     ]
 
 
-def quality(found: Standings) -> Table:
-    """How good each model is, and what that took."""
+def quality(found: Scores) -> Table:
+    """Scores and training of each model."""
     header = ["model", "preset", "BLEU", "95 % interval", "chrF", "parameters", "FLOPs", "updates", "minutes"]
     cells = [header]
     for row in found.rows:
@@ -71,8 +71,8 @@ def quality(found: Standings) -> Table:
     return Table(f"Scores on {found.sentences:,} test sentences", cells, ("model", "preset"))
 
 
-def cost(found: Standings) -> Table:
-    """How fast each model is, and how its layers grow."""
+def cost(found: Scores) -> Table:
+    """Speed, memory and complexity of each model."""
     header = ["model", "training tok/s", "decoding tok/s", "sentences/s", "peak memory", "sequential", "longest path"]
     cells = [header]
     for row in found.rows:
@@ -88,12 +88,14 @@ def cost(found: Standings) -> Table:
                 row.costs.path,
             ]
         )
-    caption = "Speed and memory on this machine; sequential operations of a layer and longest path between two places"
+    caption = (
+        "Speed and memory on this machine; sequential operations of a layer and longest path between two positions"
+    )
     return Table(caption, cells, ("model", "sequential", "longest path"))
 
 
-def by_length(found: Standings) -> Table:
-    """BLEU in each bucket of source lengths."""
+def by_length(found: Scores) -> Table:
+    """BLEU of each bucket of source lengths."""
     cells = [["model", *(f"{bucket} words" for bucket in found.buckets)]]
     cells += [
         [row.entry.name, *(f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for one in row.by_length)]
@@ -104,26 +106,26 @@ def by_length(found: Standings) -> Table:
     return Table("BLEU by the number of source words, with 95 % intervals", cells)
 
 
-def differences(found: Standings) -> Table:
-    """Each model against the baseline on long sentences."""
+def differences(found: Scores) -> Table:
+    """Differences from the baseline on long sentences."""
     cells = [["model", "BLEU", "difference", "95 % interval", "p"]]
     for one in found.differences:
-        result = one.found
-        figures = [f"{result.system.value:.2f}", f"{result.difference.value:+.2f}", span(result.difference)]
-        cells.append([one.name, *figures, f"{result.p_value:.3f}"])
-    baseline = found.differences[0].found.baseline.value
+        result = one.test
+        texts = [f"{result.system.value:.2f}", f"{result.difference.value:+.2f}", span(result.difference)]
+        cells.append([one.name, *texts, f"{result.p_value:.3f}"])
+    baseline = found.differences[0].test.baseline.value
     caption = f"{found.long_sentences:,} sentences of more than {LONG} words, against {found.baseline} ({baseline:.2f})"
     return Table(f"{caption}: paired bootstrap", cells)
 
 
 def span(interval: Interval) -> str:
-    """The two ends of an interval."""
+    """The bounds of an interval."""
     return f"[{interval.low:.2f}, {interval.high:.2f}]"
 
 
-def csv_text(found: Standings) -> str:
-    """One line a model with the figures as they are."""
-    rows = [figures(row, found) for row in found.rows]
+def csv_text(found: Scores) -> str:
+    """CSV with one line of unrounded figures per model."""
+    rows = [row_figures(row, found) for row in found.rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     file = io.StringIO()
     writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
@@ -132,8 +134,8 @@ def csv_text(found: Standings) -> str:
     return file.getvalue()
 
 
-def figures(row: Row, found: Standings) -> dict[str, Any]:
-    """All figures of one model by name; what is missing has none."""
+def row_figures(row: Row, found: Scores) -> dict[str, Any]:
+    """All figures of one model by name; missing ones are None."""
     result = row.result
     trained, decoded = result.trained, result.decoded
     values: dict[str, Any] = {
@@ -161,14 +163,14 @@ def figures(row: Row, found: Standings) -> dict[str, Any]:
     for bucket, part in zip(found.buckets, row.by_length or [None] * len(found.buckets), strict=True):
         high = "or_more" if bucket.high is None else f"to_{bucket.high}"
         values |= interval_figures(f"bleu_{bucket.low}_{high}_words", part)
-    own = [one.found for one in found.differences if one.name == row.entry.name]
+    own = [one.test for one in found.differences if one.name == row.entry.name]
     values |= interval_figures(f"difference_over_{LONG}_words", own[0].difference if own else None)
     values[f"p_over_{LONG}_words"] = own[0].p_value if own else None
     return values
 
 
 def interval_figures(name: str, one: Interval | None) -> dict[str, float | None]:
-    """A figure and the ends of its interval."""
+    """A figure and the bounds of its interval."""
     if one is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
     return {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}

@@ -1,4 +1,4 @@
-"""A short trial of a model on its own data: how long an update takes here, and how long a validation."""
+"""A short trial of a model on its own data: seconds per update and per validation on this machine."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ import torch
 from saccade.data.sampling.batch_sampler import BatchSampler
 from saccade.inference.translator import Translator
 from saccade.model_folder import vocabulary_sizes
-from saccade.studies.comparison.planning import Speed
-from saccade.training.compute_settings import choose_precision, configure_process, make_autocast
+from saccade.studies.comparison.budget import Speed
+from saccade.training.compute_settings import configure_process, resolve_compute
 from saccade.training.config import RunConfig
 from saccade.training.loop import make_loop
 from saccade.training.objectives.factory import make_likelihood
 from saccade.training.objectives.likelihood import Likelihood
-from saccade.training.preflight.forecast import synchronize
-from saccade.training.run import check_config
+from saccade.training.preflight.batch_trial import synchronize
 from saccade.training.runs.data import RunData
 from saccade.training.validation import group_by_source, validate
 
-UPDATES = 20
-UNTIMED = 3  # the first ones load kernels and find memory
-FEWEST = 3  # timed ones, however slow
-SHARE = 0.1  # of the budget that a trial may take, where it has its fewest updates
-RATE = 1e-4  # small enough that no model falls apart in a few updates
+TIMED_UPDATES = 20
+WARM_UP_UPDATES = 3  # they load kernels and allocate memory
+MIN_TIMED_UPDATES = 3
+MAX_SHARE = 0.1  # of the budget, after the minimum of updates
+LEARNING_RATE = 1e-4  # small enough that no model diverges in a few updates
 
 
-def tokens_an_update(data: RunData, config: RunConfig) -> float:
-    """Mean target tokens of an update, end symbols included."""
+def tokens_per_update(data: RunData, config: RunConfig) -> float:
+    """Mean target tokens per update, end symbols included."""
     batches = BatchSampler.from_config(data.train, config.data, config.training.seed).batches_per_epoch
     updates = -(-batches // config.training.accumulate)
     return data.train.statistics.target_tokens / max(1, updates)
 
 
-def measure(data: RunData, config: RunConfig, budget_seconds: float) -> Speed:
-    """Train a fresh model for some updates on the first batches, validate it once, and throw it away."""
-    device = check_config(config)
+def measure_speed(data: RunData, config: RunConfig, budget_seconds: float) -> Speed:
+    """Train a fresh model for some updates, validate it once, and discard it."""
     training = config.training
+    compute = resolve_compute(training)
+    device = compute.device
     configure_process(training)
     torch.manual_seed(training.seed)
     choice = config.choice()
     model = choice.build(vocabulary_sizes(data.tokenizers)).to(device)
-    likelihood = make_likelihood(training, choice)
+    likelihood = make_likelihood(training, choice, training.consistency)
     loop = make_loop(
         model,
         lambda _: likelihood,
         BatchSampler.from_config(data.train, config.data, training.seed),
         training,
-        rate=lambda _: RATE,
+        rate=lambda _: LEARNING_RATE,
         symbols=data.tokenizers.target.symbols,
         device=device,
-        autocast=make_autocast(device, choose_precision(device, training.precision)),
+        autocast=compute.autocast,
     )
     model.train()
     times: list[float] = []
-    began = time.perf_counter()
-    last = began
-    for _ in islice(loop.updates(), UNTIMED + UPDATES):
+    started = time.perf_counter()
+    last = started
+    for _ in islice(loop.updates(), WARM_UP_UPDATES + TIMED_UPDATES):
         synchronize(device)
         now = time.perf_counter()
         times.append(now - last)
         last = now
-        if len(times) >= UNTIMED + FEWEST and now - began > SHARE * budget_seconds:
+        if len(times) >= WARM_UP_UPDATES + MIN_TIMED_UPDATES and now - started > MAX_SHARE * budget_seconds:
             break
-    timed = times[UNTIMED:]
+    timed = times[WARM_UP_UPDATES:]
     translator = Translator(model, data.tokenizers, config.decoding, device)
     seconds = sum(timed) / len(timed)
     if data.valid is None:
@@ -78,12 +78,12 @@ def measure(data: RunData, config: RunConfig, budget_seconds: float) -> Speed:
 
 
 def validation_seconds(data: RunData, config: RunConfig, translator: Translator, sentences: int) -> float:
-    """The time of one validation; outputs are as long as real ones, which those of an untrained model are not."""
+    """Seconds of one validation; outputs get a realistic length, because an untrained model has no end."""
     assert data.valid is not None
     ratio = data.train.statistics.target_tokens / max(1, data.train.statistics.source_tokens)
     lengths = {"max_length": 0, "min_length": 0, "max_length_factor": ratio, "max_length_offset": 5}
     translator.decoding = translator.decoding.model_copy(update=lengths)
-    began = time.perf_counter()
+    started = time.perf_counter()
     validate(
         translator,
         data.valid,
@@ -93,4 +93,4 @@ def validation_seconds(data: RunData, config: RunConfig, translator: Translator,
         sentences=sentences,
         samples=0,
     )
-    return time.perf_counter() - began
+    return time.perf_counter() - started

@@ -1,1 +1,1 @@
-"""Table 1 of Vaswani et al. 2017, measured: time, memory, dependent steps and path lengths of the layers themselves."""
+"""Table 1 of Vaswani et al. 2017, measured: time, memory, sequential operations and path lengths of layers."""

@@ -1,17 +1,20 @@
-"""What was measured, and the laws that it shows: exponents of time and memory in n and in d."""
+"""All results of one study: measurements, path lengths, and growth exponents of time and memory in n and in d."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from saccade.studies.complexity.exponents import exponent, last_octaves
+from saccade.studies.complexity.layers import LAYERS
 from saccade.studies.complexity.measurement import Measurement
 from saccade.studies.complexity.series import Plan
-from saccade.studies.complexity.subjects import SUBJECTS
 
 Cost = Callable[[Measurement], float | None]
+
+OCTAVES = 3
+"""Exponents are fitted over the last doublings of the length: for shorter sequences, constant costs dominate."""
 
 
 @dataclass(frozen=True)
@@ -22,54 +25,54 @@ class Growth:
     backward: float | None
     both: float | None
     counted: float | None
-    """That of the products that the layer's definition counts, over the same sizes."""
+    """The exponent of the layer's multiplications, over the same sizes."""
     memory: float | None
     sizes: tuple[int, ...]
-    """The lengths or the widths that the exponents are taken from."""
+    """The lengths or widths that the exponents are fitted over."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that one run of the command found."""
+    """The results of one study."""
 
     plan: Plan
     measurements: tuple[Measurement, ...]
     paths: dict[str, dict[int, int]]
-    """By layer and number of places: the dependent steps on the longest path, where it was found."""
+    """By layer and number of positions: the maximum path length, if it was found."""
     steps: dict[str, dict[int, int]]
-    """By layer and number of places: the steps of one layer that wait for each other."""
+    """By layer and number of positions: the sequential operations of one layer."""
     path_faults: dict[str, str] = field(default_factory=dict)
-    """By layer: why some paths of it were not found."""
+    """By layer: the error that ended the search for its paths."""
     interrupted: bool = False
-    """Whether it ended before its time: what is missing was not tried."""
+    """Whether Ctrl-C ended the study: missing results were not tried."""
 
     def of(self, layer: str, width: int) -> list[Measurement]:
-        """One curve over the lengths, without what was left out."""
+        """The measurements of one layer and width, without those that were left out."""
         return [found for found in self.made() if found.layer == layer and found.width == width]
 
     def made(self) -> list[Measurement]:
-        """What was measured."""
+        """All measurements with figures."""
         return [found for found in self.measurements if found.left_out is None]
 
     def left_out(self) -> list[Measurement]:
-        """What was not measured."""
+        """All measurements that were left out."""
         return [found for found in self.measurements if found.left_out is not None]
 
     def growth_in_length(self, layer: str, width: int) -> Growth:
-        """Against n, over the last three octaves that were measured."""
+        """Exponents of n, over the last three octaves that were measured."""
         curve = self.of(layer, width)
 
         def fit(cost: Cost) -> float | None:
             return exponent(last_octaves(costs(curve, cost, lambda found: found.length)))
 
         def counted(found: Measurement) -> float:
-            return SUBJECTS[layer].products(found.length, width, self.plan.sizes)
+            return LAYERS[layer].multiplications(found.length, width, self.plan.sizes)
 
         lengths = tuple(last_octaves({found.length: 1.0 for found in curve}))
         return Growth(fit(forward), fit(backward), fit(seconds), fit(counted), fit(memory), lengths)
 
     def growth_in_width(self, layer: str) -> tuple[int | None, Growth]:
-        """Against d, over all widths, at the longest length that was measured with each of them; and that length."""
+        """Exponents of d, and the length they are taken at: the longest one measured at every width."""
         curves = [{found.length: found for found in self.of(layer, width)} for width in self.plan.widths]
         shared = set.intersection(*(set(curve) for curve in curves))
         if not shared:
@@ -81,13 +84,13 @@ class Findings:
             return exponent(costs(across, cost, lambda found: found.width))
 
         def counted(found: Measurement) -> float:
-            return SUBJECTS[layer].products(length, found.width, self.plan.sizes)
+            return LAYERS[layer].multiplications(length, found.width, self.plan.sizes)
 
         growth = Growth(fit(forward), fit(backward), fit(seconds), fit(counted), fit(memory), self.plan.widths)
         return length, growth
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: everything, with what the paper says beside it."""
+        """All results as plain data, with the formulas of the paper."""
         return {
             "plan": asdict(self.plan),
             "interrupted": self.interrupted,
@@ -98,25 +101,25 @@ class Findings:
         }
 
     def layer_to_json(self, name: str) -> dict[str, Any]:
-        """The laws of one layer."""
-        subject = SUBJECTS[name]
-        length, in_width = self.growth_in_width(name)
+        """Exponents and path lengths of one layer as plain data."""
+        layer = LAYERS[name]
+        width_length, in_width = self.growth_in_width(name)
         return {
-            "title": subject.title,
-            "paper": {"complexity": subject.complexity, "sequential": subject.sequential, "path": subject.path},
+            "title": layer.title,
+            "paper": {"complexity": layer.complexity, "sequential": layer.sequential, "path": layer.path},
             "growth_in_length": {str(width): asdict(self.growth_in_length(name, width)) for width in self.plan.widths},
-            "growth_in_width": {"length": length, **asdict(in_width)},
+            "growth_in_width": {"length": width_length, **asdict(in_width)},
             "sequential_steps": self.steps[name],
             "path_lengths": self.paths[name],
             "path_lengths_by_formula": {
-                places: subject.longest_path(places, self.plan.sizes) for places in self.paths[name]
+                length: layer.path_length(length, self.plan.sizes) for length in self.paths[name]
             },
             "path_fault": self.path_faults.get(name),
         }
 
 
 def costs(curve: Sequence[Measurement], cost: Cost, size: Callable[[Measurement], int]) -> dict[int, float]:
-    """The cost at each size, where it was measured."""
+    """The measured cost at each size."""
     return {size(found): value for found in curve if (value := cost(found)) is not None}
 
 
@@ -131,10 +134,28 @@ def backward(found: Measurement) -> float | None:
 
 
 def seconds(found: Measurement) -> float | None:
-    """Seconds of both."""
+    """Seconds of forward and backward pass together."""
     return found.seconds
 
 
 def memory(found: Measurement) -> float | None:
     """Peak bytes above weights and input."""
     return found.memory
+
+
+def exponent(costs: Mapping[int, float]) -> float | None:
+    """Fit cost = c * size^exponent by least squares in logarithms; None for one size or a cost that is not positive."""
+    if len(costs) < 2 or min(costs.values()) <= 0:
+        return None
+    sizes = [math.log(size) for size in costs]
+    values = [math.log(cost) for cost in costs.values()]
+    mean_size, mean_value = sum(sizes) / len(sizes), sum(values) / len(values)
+    variance = sum((size - mean_size) ** 2 for size in sizes)
+    covariance = sum((size - mean_size) * (value - mean_value) for size, value in zip(sizes, values, strict=True))
+    return covariance / variance
+
+
+def last_octaves(costs: Mapping[int, float], octaves: int = OCTAVES) -> dict[int, float]:
+    """The costs at sizes from the largest down to a 2^octaves-th of it."""
+    largest = max(costs, default=0)
+    return {size: cost for size, cost in sorted(costs.items()) if size * 2**octaves >= largest}

@@ -1,23 +1,31 @@
-"""One layer at one length: the time and the peak memory of its forward and its backward pass."""
+"""One layer at one length: the time and the peak memory of its forward and backward pass.
+
+A worker process runs `make_handler`: it replies to a task with a measurement.
+"""
 
 from __future__ import annotations
 
+import importlib
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median, quantiles
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from saccade.errors import is_out_of_memory
-from saccade.studies.complexity import resident
-from saccade.studies.complexity.subjects import MEASURED_PLACE, SUBJECTS, Sizes, Subject
+from saccade.errors import SaccadeError, is_out_of_memory
+from saccade.studies.complexity import peak_memory
+from saccade.studies.complexity.layers import LAYERS, MEASURED_INDEX, Layer, Sizes
 from saccade.training.preflight.process_memory import reset_process_peak_memory
+from saccade.workers.messages import Message
+from saccade.workers.replies import Handler
 
-SHORT = 16  # places of the input that loads the kernels before anything is measured
-FEWEST, MOST = 3, 200  # timed runs
+WARM_UP_LENGTH = 16  # positions of the input that loads the kernels before anything is measured
+MIN_REPEATS, MAX_REPEATS = 3, 200
 FLOAT_BYTES = 4
-MATRICES = 3  # n x n for each head, that explicit attention holds at once: the weights, and two gradients
+MATRICES = 3  # n x n per head in explicit attention: the weights, and two gradients
+MAX_ERROR_LENGTH = 200  # characters of an error
 
 
 @dataclass(frozen=True)
@@ -29,23 +37,23 @@ class Task:
     length: int
     sizes: Sizes
     seconds: float
-    """How long to repeat; at least three runs are timed however long they take."""
+    """How long to repeat; at least three runs are timed."""
     memory: int
-    """The most bytes that the layer may take beside its weights and its input."""
+    """The maximum bytes that the layer may use besides its weights and its input."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of one direction over all repeats, in seconds."""
+    """Time of one direction over all repeats, in seconds."""
 
     median: float
     spread: float
-    """The middle half of the repeats lies within so much, as a part of the median."""
+    """Interquartile range as a share of the median."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was found; times and memory are None where the layer was left out, and why is said then."""
+    """Time and memory of one layer; None, with a reason, if the layer was left out."""
 
     layer: str
     width: int
@@ -55,18 +63,18 @@ class Measurement:
     backward: Timing | None = None
     repeats: int = 0
     forward_memory: int | None = None
-    """The peak of the forward pass above weights and input, with all that it keeps for the backward pass."""
+    """Peak bytes of the forward pass above weights and input, including activations kept for the backward pass."""
     backward_memory: int | None = None
-    """The peak of the backward pass above weights and input, with what the forward pass kept."""
+    """Peak bytes of the backward pass above weights and input, including activations of the forward pass."""
     kept_memory: int | None = None
-    """What the first run left behind for good, mostly kernels compiled for this shape; not in the peaks."""
+    """Bytes that the warm-up run left allocated, mostly kernels compiled for this shape; not part of the peaks."""
     left_out: str | None = None
     threads: int = 0
-    """Those that torch took in the process that measured."""
+    """Threads that torch used in the measuring process."""
 
     @property
     def seconds(self) -> float | None:
-        """Forward and backward together."""
+        """Seconds of forward and backward pass together."""
         return None if self.forward is None or self.backward is None else self.forward.median + self.backward.median
 
     @property
@@ -86,37 +94,87 @@ class Peaks:
     kept: int
 
 
+def make_handler(setup: Message) -> Handler:
+    """Return the handler of a worker, with all imports done that the first backward pass would do."""
+    importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    return lambda request: measurement_message(measure_or_leave_out(read_task(request)))
+
+
+def task_message(task: Task) -> Message:
+    """A task as a message."""
+    return Message(asdict(task))
+
+
+def read_task(message: Message) -> Task:
+    """The inverse of `task_message`."""
+    return Task(**{**message.values, "sizes": Sizes(**message.values["sizes"])})
+
+
+def measurement_message(found: Measurement) -> Message:
+    """A measurement as a message."""
+    return Message(asdict(found))
+
+
+def read_measurement(message: Message) -> Measurement:
+    """The inverse of `measurement_message`."""
+    values: dict[str, Any] = dict(message.values)
+    for name in ("forward", "backward"):
+        values[name] = None if values[name] is None else Timing(**values[name])
+    return Measurement(**values)
+
+
+def measure_or_leave_out(task: Task) -> Measurement:
+    """Measure in this process; any error, of torch or its libraries, is the reason to leave the layer out."""
+    try:
+        return measure(task)
+    except BaseException as error:
+        return not_measured(task, f"could not be measured: {describe_error(error)}")
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in one line."""
+    if is_out_of_memory(error):
+        return "out of memory"
+    what = error.what if isinstance(error, SaccadeError) else f"{type(error).__name__}: {error}"
+    return " ".join(what.split())[:MAX_ERROR_LENGTH]
+
+
+def not_measured(task: Task, reason: str) -> Measurement:
+    """The measurement of a task that was left out."""
+    return Measurement(task.layer, task.width, task.length, task.length * task.width * FLOAT_BYTES, left_out=reason)
+
+
 def measure(task: Task) -> Measurement:
-    """Build the layer and measure it here: for peaks that mean something, in a process that did nothing before."""
-    subject = SUBJECTS[task.layer]
-    found = Measurement(task.layer, task.width, task.length, task.length * task.width * FLOAT_BYTES)
-    measurable = resident.measurable()
-    if not measurable and reckoned_memory(task) > task.memory:
-        return left_out(found, f"is reckoned to need more than {task.memory / 1e9:g} GB")
+    """Build the layer and measure it; peaks are only valid in a process that has measured nothing before."""
+    layer = LAYERS[task.layer]
+    measurable = peak_memory.measurable()
+    if not measurable and estimated_memory(task) > task.memory:
+        return not_measured(task, f"is estimated to need more than {task.memory / 1e9:g} GB")
     torch.manual_seed(0)
-    layer = subject.build(task.width, task.sizes, MEASURED_PLACE)
-    x = torch.randn(1, task.length, task.width, requires_grad=True)  # batch 1
-    gradient = torch.randn(1, task.length, task.width)
-    short = torch.randn(1, SHORT, task.width, requires_grad=True)
-    run(subject, layer, short, torch.ones_like(short))
-    clear(layer, short)
+    module = layer.build(task.width, task.sizes, MEASURED_INDEX)
+    x = torch.randn(1, task.length, task.width, requires_grad=True)  # (B, T, D)
+    gradient = torch.randn(1, task.length, task.width)  # (B, T, D)
+    short = torch.randn(1, WARM_UP_LENGTH, task.width, requires_grad=True)
+    run(layer, module, short, torch.ones_like(short))
+    zero_grad(module, short)
     peaks = None
     if measurable:
+        too_large = not_measured(task, f"needs more than {task.memory / 1e9:g} GB")
         try:
-            with resident.at_most(task.memory):
-                peaks = measure_memory(subject, layer, x, gradient)
+            with peak_memory.memory_limit(task.memory):
+                peaks = measure_memory(layer, module, x, gradient)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            return left_out(found, f"needs more than {task.memory / 1e9:g} GB")
+            return too_large
         if max(peaks.forward, peaks.backward) > task.memory:
-            return left_out(found, f"needs more than {task.memory / 1e9:g} GB")
-    forward, backward = measure_time(subject, layer, x, gradient, task.seconds)
+            return too_large
+    forward, backward = measure_time(layer, module, x, gradient, task.seconds)
     return Measurement(
-        found.layer,
-        found.width,
-        found.length,
-        found.input_bytes,
+        task.layer,
+        task.width,
+        task.length,
+        task.length * task.width * FLOAT_BYTES,
         timing(forward),
         timing(backward),
         len(forward),
@@ -127,70 +185,65 @@ def measure(task: Task) -> Measurement:
     )
 
 
-def reckoned_memory(task: Task) -> int:
-    """Bytes that the layer takes at least, where nobody can measure them: n x n matrices, or outputs and a gradient."""
-    if SUBJECTS[task.layer].memory == 2:
+def estimated_memory(task: Task) -> int:
+    """Lower bound on the bytes that the layer needs: its n x n matrices, or outputs and one gradient."""
+    if LAYERS[task.layer].memory == 2:
         return FLOAT_BYTES * MATRICES * task.sizes.heads * task.length**2
     return FLOAT_BYTES * 2 * task.length * task.width
 
 
-def left_out(found: Measurement, why: str) -> Measurement:
-    """The same without figures."""
-    return Measurement(found.layer, found.width, found.length, found.input_bytes, left_out=why)
-
-
-def measure_memory(subject: Subject, layer: nn.Module, x: Tensor, gradient: Tensor) -> Peaks:
-    """The second run at this shape counts: the first compiles kernels, and their code is no memory of the layer."""
-    resident.give_memory_back()
-    before = resident.settle()
-    run(subject, layer, x, gradient)
-    clear(layer, x)
-    base = resident.settle()
-    outputs = subject.run(layer, x)
-    forward = resident.status("VmHWM") - base
+def measure_memory(layer: Layer, module: nn.Module, x: Tensor, gradient: Tensor) -> Peaks:
+    """Measure the second run at this shape: the first one compiles kernels, whose code is not memory of the layer."""
+    peak_memory.return_freed_memory()
+    before = peak_memory.reset_peak()
+    run(layer, module, x, gradient)
+    zero_grad(module, x)
+    base = peak_memory.reset_peak()
+    outputs = layer.run(module, x)
+    forward = peak_memory.peak() - base
     reset_process_peak_memory()
     torch.autograd.backward(outputs, gradient)
-    backward = resident.status("VmHWM") - base
+    backward = peak_memory.peak() - base
     del outputs
-    clear(layer, x)
+    zero_grad(module, x)
     return Peaks(forward, backward, base - before)
 
 
 def measure_time(
-    subject: Subject, layer: nn.Module, x: Tensor, gradient: Tensor, seconds: float
+    layer: Layer, module: nn.Module, x: Tensor, gradient: Tensor, seconds: float
 ) -> tuple[list[float], list[float]]:
-    """Seconds of every forward and every backward run, after one that is not counted."""
-    resident.reuse_memory()
-    run(subject, layer, x, gradient)
+    """Seconds of every forward and every backward pass, after one warm-up run."""
+    peak_memory.reuse_freed_memory()
+    run(layer, module, x, gradient)
     forward: list[float] = []
     backward: list[float] = []
     end = time.perf_counter() + seconds
-    while len(forward) < FEWEST or (time.perf_counter() < end and len(forward) < MOST):
-        clear(layer, x)
-        began = time.perf_counter()
-        outputs = subject.run(layer, x)
-        turned = time.perf_counter()
+    while len(forward) < MIN_REPEATS or (time.perf_counter() < end and len(forward) < MAX_REPEATS):
+        zero_grad(module, x)
+        started = time.perf_counter()
+        outputs = layer.run(module, x)
+        middle = time.perf_counter()
         torch.autograd.backward(outputs, gradient)
         ended = time.perf_counter()
-        forward.append(turned - began)
-        backward.append(ended - turned)
-        del outputs  # before the next forward pass, which would else have to find memory beside it
+        forward.append(middle - started)
+        backward.append(ended - middle)
+        del outputs  # before the next forward pass, which would otherwise need memory besides it
     return forward, backward
 
 
-def run(subject: Subject, layer: nn.Module, x: Tensor, gradient: Tensor) -> None:
-    """Forward and backward."""
-    torch.autograd.backward(subject.run(layer, x), gradient)
+def run(layer: Layer, module: nn.Module, x: Tensor, gradient: Tensor) -> None:
+    """Run forward and backward."""
+    torch.autograd.backward(layer.run(module, x), gradient)
 
 
-def clear(layer: nn.Module, x: Tensor) -> None:
-    """Forget all gradients."""
-    layer.zero_grad(set_to_none=True)
+def zero_grad(module: nn.Module, x: Tensor) -> None:
+    """Delete all gradients."""
+    module.zero_grad(set_to_none=True)
     x.grad = None
 
 
 def timing(seconds: list[float]) -> Timing:
-    """Median and interquartile range."""
+    """Median and relative interquartile range."""
     middle = median(seconds)
     low, _, high = quantiles(seconds, n=4, method="inclusive")
     return Timing(middle, (high - low) / middle)

@@ -1,4 +1,4 @@
-"""The findings as rows of tables, for the terminal and for CSV."""
+"""The findings as tables for the terminal and as CSV."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from statistics import median
 from typing import NamedTuple
 
 from saccade.studies.complexity.findings import Findings, Growth
+from saccade.studies.complexity.layers import LAYERS
 from saccade.studies.complexity.measurement import Measurement
-from saccade.studies.complexity.subjects import SUBJECTS
 
 Cell = Callable[[Measurement], str]
 
@@ -22,7 +22,7 @@ COLUMNS = (
 
 
 class Section(NamedTuple):
-    """One table: a title, rows of which the first is the header, and the columns that hold numbers."""
+    """One table: a title, rows with a header row first, and the names of right-aligned columns."""
 
     title: str
     rows: list[list[str]]
@@ -31,7 +31,7 @@ class Section(NamedTuple):
 
 
 def sections(findings: Findings) -> Iterator[Section]:
-    """All tables, in the order in which they are read."""
+    """All tables, in the order of the report."""
     for width in findings.plan.widths:
         yield times(findings, width)
         yield memories(findings, width)
@@ -74,12 +74,14 @@ def memories(findings: Findings, width: int) -> Section:
     for found in findings.left_out():
         if found.width == width:
             first.setdefault(found.layer, found)
-    notes = [f"{name} from {found.length:,} places on is left out: {found.left_out}" for name, found in first.items()]
+    notes = [
+        f"{name} from {found.length:,} positions on is left out: {found.left_out}" for name, found in first.items()
+    ]
     return by_length(findings, width, f"peak MB above weights and input, d = {width}", cell, notes)
 
 
 def by_length(findings: Findings, width: int, title: str, cell: Cell, notes: list[str]) -> Section:
-    """One row for each length, one column for each layer."""
+    """A table with one row per length and one column per layer."""
     layers = list(findings.plan.layers)
     cells = {(found.layer, found.length): cell(found) for found in findings.measurements if found.width == width}
     rows = [
@@ -95,10 +97,10 @@ def growth_in_length(findings: Findings) -> Section:
     rows = [
         [
             name,
-            SUBJECTS[name].complexity,
+            LAYERS[name].complexity,
             str(width),
             *exponents(growth := findings.growth_in_length(name, width)),
-            str(SUBJECTS[name].memory),
+            str(LAYERS[name].memory),
             interval(growth),
         ]
         for name in findings.plan.layers
@@ -119,64 +121,64 @@ def growth_in_width(findings: Findings) -> Section:
     for name in findings.plan.layers:
         length, growth = findings.growth_in_width(name)
         shown = NOTHING if length is None else f"{length:,}"
-        rows.append([name, SUBJECTS[name].complexity, shown, *exponents(growth), interval(growth)])
+        rows.append([name, LAYERS[name].complexity, shown, *exponents(growth), interval(growth)])
     right = [name for name in header if name not in ("layer", "paper", "over d")]
     return Section("exponents of d", [header, *rows], right, [])
 
 
 def steps(findings: Findings) -> Section:
-    """Sequential operations of one layer, by places."""
-    lengths = sorted({places for found in findings.steps.values() for places in found})
-    header = ["layer", "paper", *(f"n = {places:,}" for places in lengths)]
+    """Sequential operations of one layer by number of positions."""
+    lengths = sorted({length for found in findings.steps.values() for length in found})
+    header = ["layer", "paper", *(f"n = {length:,}" for length in lengths)]
     rows = [
-        [name, f"O({SUBJECTS[name].sequential})", *(shown(found.get(places)) for places in lengths)]
+        [name, f"O({LAYERS[name].sequential})", *(shown(found.get(length)) for length in lengths)]
         for name, found in findings.steps.items()
     ]
-    return Section("sequential operations of a layer, counted in its graph", [header, *rows], header[2:], [])
+    return Section("sequential operations of a layer, counted in its autograd graph", [header, *rows], header[2:], [])
 
 
 def paths(findings: Findings) -> Section:
-    """The longest path, found and by the formula."""
-    lengths = sorted({places for found in findings.paths.values() for places in found})
-    header = ["layer", "paper", *(f"n = {places:,}" for places in lengths)]
+    """Maximum path length, measured and by the formula."""
+    lengths = sorted({length for found in findings.paths.values() for length in found})
+    header = ["layer", "paper", *(f"n = {length:,}" for length in lengths)]
     rows = []
     for name, found in findings.paths.items():
-        subject = SUBJECTS[name]
-        cells = [f"{shown(found.get(n))} ({subject.longest_path(n, findings.plan.sizes):,})" for n in lengths]
-        rows.append([name, f"O({subject.path})", *cells])
+        layer = LAYERS[name]
+        cells = [f"{shown(found.get(n))} ({layer.path_length(n, findings.plan.sizes):,})" for n in lengths]
+        rows.append([name, f"O({layer.path})", *cells])
     sizes = findings.plan.sizes
     notes = [
         f"in brackets the formula, with kernel {sizes.kernel} and radius {sizes.radius}; a recurrent layer counts its "
         "steps, and an output of it sees no later input",
-        *(f"{name} was not followed to the end: {why}" for name, why in findings.path_faults.items()),
+        *(f"{name} was not followed to the end: {error}" for name, error in findings.path_faults.items()),
     ]
-    return Section("longest path between two places, by dependence", [header, *rows], header[2:], notes)
+    return Section("longest path between two positions, by gradients", [header, *rows], header[2:], notes)
 
 
 def shown(count: int | None) -> str:
-    """A number, or a dash."""
+    """A count, or a dash."""
     return NOTHING if count is None else f"{count:,}"
 
 
 def exponents(growth: Growth) -> list[str]:
-    """The five figures, or dashes."""
+    """The five exponents, or dashes."""
     figures = (growth.forward, growth.backward, growth.both, growth.counted, growth.memory)
     return [NOTHING if figure is None else f"{figure:.2f}" for figure in figures]
 
 
 def interval(growth: Growth) -> str:
-    """The first and the last size."""
+    """The smallest and the largest size."""
     return f"{growth.sizes[0]:,} to {growth.sizes[-1]:,}" if growth.sizes else NOTHING
 
 
 def milliseconds(value: float) -> str:
-    """Three digits or all before the point."""
+    """Seconds in milliseconds, with three significant digits or as an integer."""
     thousandths = 1000 * value
     return f"{thousandths:,.0f}" if thousandths >= 100 else f"{thousandths:.3g}"
 
 
 def write_csv(findings: Findings, path: Path) -> None:
-    """One row for each measurement; seconds and bytes."""
+    """Write one row per measurement, in seconds and bytes."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
@@ -184,7 +186,7 @@ def write_csv(findings: Findings, path: Path) -> None:
 
 
 def csv_row(found: Measurement) -> list[str | int | float | None]:
-    """In the order of COLUMNS; what was not measured is empty."""
+    """The values of a measurement in the order of COLUMNS; missing ones are empty."""
     forward, backward = found.forward, found.backward
     return [
         found.layer,

@@ -1,26 +1,29 @@
-"""Every chosen layer at every width and length, each in a process of its own."""
+"""Every selected layer at every width and length, each measured in a fresh process."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import torch
 
-from saccade.studies.complexity import resident
-from saccade.studies.complexity.measurement import FLOAT_BYTES, Measurement, Task
-from saccade.studies.complexity.subjects import Sizes
-from saccade.studies.complexity.worker import FORK, ended_by, fault_of, measurement_from
+from saccade.errors import SaccadeError
+from saccade.studies.complexity import peak_memory
+from saccade.studies.complexity.layers import Sizes
+from saccade.studies.complexity.measurement import (
+    Measurement,
+    Task,
+    describe_error,
+    not_measured,
+    read_measurement,
+    task_message,
+)
+from saccade.workers.process import Worker, start_worker
+from saccade.workers.replies import WorkerDiedError, describe_exit
 
-PATIENCE = 10  # seconds for a process that has closed its output to end
+HANDLER = "saccade.studies.complexity.measurement"
 
 
 @dataclass(frozen=True)
@@ -34,109 +37,74 @@ class Plan:
     seconds: float
     """How long to repeat each measurement."""
     memory: int
-    """The most bytes that a layer may take beside its weights and its input."""
+    """The maximum bytes that a layer may use besides its weights and its input."""
 
 
-class Worker:
-    """The process that measures, from this side: started when it is needed, and again if it died."""
+class MeasuringProcess:
+    """The worker that measures; it is started on first use, and again after it died."""
 
     def __init__(self, *, fork: bool) -> None:
         self.fork = fork
-        """Whether one process forks for all tasks; else each task gets a process that is started anew."""
-        self.process: subprocess.Popen[str] | None = None
+        """Whether one worker forks for each task; otherwise each task gets a new worker."""
+        self.worker: Worker | None = None
 
     def measure(self, task: Task) -> Measurement:
-        """Hand over a task and wait; what cannot be measured for whatever reason is left out."""
-        values = self.ask(task)
-        if not self.fork:
-            self.stop()
-        if "fault" in values:
-            why = f"could not be measured: {values['fault']}"
-            size = task.length * task.width * FLOAT_BYTES
-            return Measurement(task.layer, task.width, task.length, size, left_out=why)
-        return measurement_from(values)
-
-    def ask(self, task: Task) -> dict[str, Any]:
-        """The answer of the process, or the reason why there is none."""
+        """Measure a task in the worker; a task that fails, or ends the worker, is left out."""
         try:
-            process = self.process = self.process or self.start()
-        except OSError as error:
-            return {"fault": fault_of(error)}
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            print(json.dumps(asdict(task)), file=process.stdin, flush=True)
-            if line := process.stdout.readline():
-                values: dict[str, Any] = json.loads(line)
-                return values
-        except (BrokenPipeError, ValueError):
-            pass
-        code = None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = process.wait(PATIENCE)
-        self.stop()
-        if code is not None and code < 0:
-            return {"fault": ended_by(-code)}
-        return {"fault": "the measuring process ended without an answer"}
+            worker = self.worker = self.worker or start_worker(HANDLER, fork=self.fork, environment=self.environment())
+            return read_measurement(worker.request(task_message(task)))
+        except WorkerDiedError as error:
+            reason = f"the measuring process {describe_exit(error.status)}"
+            if self.worker is not None and (error.status is None or self.worker.process.poll() is not None):
+                self.stop()  # the worker itself, not only its fork
+        except SaccadeError as error:
+            reason = describe_error(error)
+        finally:
+            if not self.fork:
+                self.stop()
+        return not_measured(task, f"could not be measured: {reason}")
 
-    def start(self) -> subprocess.Popen[str]:
-        """A process that has loaded torch, in a group of its own, which its forks belong to."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "saccade.studies.complexity.worker", *([FORK] if self.fork else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            env=without_threads_of_numpy() if self.fork else None,
-            start_new_session=True,
-        )
+    def environment(self) -> dict[str, str]:
+        """Additional environment variables of the worker."""
+        return without_numpy_threads() if self.fork else {}
 
     def stop(self) -> None:
-        """End the process and its forks, measuring or not."""
-        process, self.process = self.process, None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(BrokenPipeError), process:  # waits, and closes the pipes
-            pass
+        """Kill the worker and its fork."""
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            worker.kill()
 
 
-def without_threads_of_numpy() -> dict[str, str]:
-    """An environment in which numpy, which torch loads, starts no threads: they would be lost in a fork.
+def without_numpy_threads() -> dict[str, str]:
+    """Variables that keep numpy, which torch imports, from starting threads: a fork would lose them.
 
-    If torch multiplies by OpenBLAS as well, its threads would be pinned too; then those of numpy are put up with.
+    If torch also uses OpenBLAS, this would set the threads of torch too; then numpy keeps its threads.
     """
-    if "BLAS_INFO=open" in torch.__config__.show():
-        return dict(os.environ)
-    return {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    return {} if "BLAS_INFO=open" in torch.__config__.show() else {"OPENBLAS_NUM_THREADS": "1"}
 
 
 @contextlib.contextmanager
-def worker(*, fork: bool | None = None) -> Iterator[Worker]:
-    """To measure with; it forks where memory can be measured, which is where that is safe, if nothing else is said."""
-    measuring = Worker(fork=resident.measurable() if fork is None else fork)
+def measuring_process(*, fork: bool | None = None) -> Iterator[MeasuringProcess]:
+    """A process to measure in; by default it forks where memory is measurable, because forking is safe there."""
+    process = MeasuringProcess(fork=peak_memory.measurable() if fork is None else fork)
     try:
-        yield measuring
+        yield process
     finally:
-        measuring.stop()
+        process.stop()
 
 
 def measurements(plan: Plan) -> Generator[Measurement, None, None]:
-    """Layer by layer, width by width, from the shortest length up; what is left out once is not tried longer."""
-    with worker() as measuring:
-        yield from measured(plan, measuring)
+    """Measure layer by layer, width by width, from the shortest length; skip lengths above one that was left out."""
+    with measuring_process() as process:
+        yield from measure_in(process, plan)
 
 
-def measured(plan: Plan, measuring: Worker) -> Iterator[Measurement]:
-    """The same with a worker that is there already."""
+def measure_in(process: MeasuringProcess, plan: Plan) -> Iterator[Measurement]:
+    """Measure a plan in a given process."""
     for layer, width in product(plan.layers, plan.widths):
         reason: str | None = None
         for length in sorted(plan.lengths):
-            if reason is None:
-                task = Task(layer, width, length, plan.sizes, plan.seconds, plan.memory)
-                found = measuring.measure(task)
-                reason = found.left_out
-            else:
-                found = Measurement(layer, width, length, length * width * FLOAT_BYTES, left_out=reason)
+            task = Task(layer, width, length, plan.sizes, plan.seconds, plan.memory)
+            found = process.measure(task) if reason is None else not_measured(task, reason)
+            reason = found.left_out
             yield found

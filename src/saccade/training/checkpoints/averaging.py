@@ -23,7 +23,7 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
         verify(folder, WEIGHTS)
         tensors = load_tensors(folder / WEIGHTS)
         if sums and tensors.keys() != sums.keys():
-            raise damaged(folder / WEIGHTS, "tensor names differ from the first folder: not the same model")
+            raise damaged(folder / WEIGHTS, "tensor names differ from the first folder: another model")
         for name, tensor in tensors.items():
             if name in sums and sums[name].shape != tensor.shape:
                 raise damaged(folder / WEIGHTS, f"the shape of tensor '{name}' differs from the first folder")

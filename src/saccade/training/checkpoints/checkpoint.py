@@ -86,7 +86,7 @@ def nonnegative_counts(state: TrainingState) -> list[float]:
     """Return all numbers of a training state that cannot be negative."""
     progress = state.progress
     counts = [progress.seconds, progress.source_tokens, progress.target_tokens, progress.flops, progress.best_step]
-    return [progress.step, progress.stale, *asdict(progress.place).values(), *counts, *state.logged.values()]
+    return [progress.step, progress.stale, *asdict(progress.position).values(), *counts, *state.logged.values()]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

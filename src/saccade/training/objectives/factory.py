@@ -13,8 +13,8 @@ from saccade.training.objectives.objective import Objective, ObjectiveSchedule
 
 
 def make_objective(training: TrainingConfig, choice: Choice, target: Tokenizer, *, dry_run: bool = False) -> Objective:
-    """Build the configured objective; with `dry_run` sampling costs the same, but does not depend on the weights."""
-    likelihood = make_likelihood(training, choice)
+    """Build the configured objective; with `dry_run` the cost of sampling does not depend on the weights."""
+    likelihood = make_likelihood(training, choice, training.consistency)
     if training.objective == "likelihood":
         return likelihood
     return MinimumRisk(
@@ -30,21 +30,21 @@ def make_objective(training: TrainingConfig, choice: Choice, target: Tokenizer, 
 def make_objective_schedule(training: TrainingConfig, choice: Choice, target: Tokenizer) -> ObjectiveSchedule:
     """Return the objective as a function of the step: R-Drop may begin after `consistency_after` updates."""
     full = make_objective(training, choice, target)
-    if not training.consistency_after:
+    if not training.consistency_after:  # always 0 with minimum risk
         return lambda _: full
-    without_consistency = make_objective(training.model_copy(update={"consistency": 0.0}), choice, target)
+    without_consistency = make_likelihood(training, choice, consistency=0.0)
     return lambda step: without_consistency if step <= training.consistency_after else full
 
 
 def objective_metrics(training: TrainingConfig, choice: Choice) -> tuple[str, ...]:
     """Return the names of the metrics of the configured objective."""
-    likelihood = make_likelihood(training, choice).metrics
+    likelihood = make_likelihood(training, choice, training.consistency).metrics
     return likelihood if training.objective == "likelihood" else (*RISK_METRICS, *likelihood)
 
 
-def make_likelihood(training: TrainingConfig, choice: Choice) -> Likelihood:
-    """Build the likelihood with the auxiliary metrics of this model."""
-    return Likelihood(training.label_smoothing, auxiliary=choice.config.auxiliary, consistency=training.consistency)
+def make_likelihood(training: TrainingConfig, choice: Choice, consistency: float) -> Likelihood:
+    """Build the likelihood with the auxiliary metrics of this model; `consistency` is the weight of R-Drop."""
+    return Likelihood(training.label_smoothing, auxiliary=choice.config.auxiliary, consistency=consistency)
 
 
 def reward_words(tokenizer: Tokenizer, unit: RewardUnit) -> Callable[[Sequence[int]], list[str]]:

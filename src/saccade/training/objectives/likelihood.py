@@ -12,7 +12,7 @@ from saccade.training.objectives.objective import Loss
 
 
 class Likelihood:
-    """Cross-entropy with label smoothing ε over the whole vocabulary (Vaswani et al. 2017, section 5.4).
+    """Cross-entropy with label smoothing ε over the vocabulary (Vaswani et al. 2017, section 5.4).
 
     `consistency` α > 0 is R-Drop (Liang et al. 2021, eq. 4): every example is in the batch twice, with different
     dropout, and α times the divergence of the two predictions of a token is added. As in the paper the loss is a sum
@@ -27,7 +27,7 @@ class Likelihood:
         self.consistency = consistency
         self.auxiliary = auxiliary
         self.metrics: tuple[str, ...] = ("nll", *(("divergence",) if consistency else ()), *auxiliary)
-        self.separable = not auxiliary  # the load balancing of experts depends on the whole batch
+        self.separable = not auxiliary  # the load balancing of experts depends on the complete batch
         self.passes = 2 if consistency else 1
 
     def loss(self, model: Translates, batch: Batch) -> Loss:
@@ -57,9 +57,9 @@ def twice(batch: Batch) -> Batch:
 def cross_entropy(
     model: Decodes, outputs: Tensor, targets: Tensor, smoothing: float, consistency: float = 0.0
 ) -> CrossEntropy:
-    """The cross-entropy of a model's outputs (N, D) against targets (N,).
+    """Return the cross-entropy of a model's outputs (N, D) against targets (N,).
 
-    With a weight of `consistency` rows i and N/2 + i are a pair, and their divergence is added.
+    With a weight of `consistency`, tokens i and N/2 + i are a pair, and their divergence is added.
     """
     product = model.output_product(outputs)
     if product is not None:

@@ -2,7 +2,7 @@
 
 Shen et al. 2016, section 3, with the mixture of Wu et al. 2016 (GNMT), section 5:
 
-    Q(y | x) = P(y | x)^sharpness / sum over y' in S(x) of the same                 Shen et al., section 3
+    Q(y | x) = P(y | x)^sharpness / sum over y' in S(x) of P(y' | x)^sharpness      Shen et al., section 3
     risk(x)  = sum over y in S(x) of Q(y | x) (1 - reward(y, reference))            Shen et al., section 3
     loss     = risk + sharpness · likelihood_weight · cross-entropy of the reference  Wu et al., eq. 9
 
@@ -10,10 +10,10 @@ S(x) is the set of distinct sampled outputs, with the reference if `include_refe
 
 The gradient of the risk is `sharpness` times the sum of Q · (reward - mean reward) · ∇ log P: the gradient of an
 expected reward (Wu et al., eq. 8), scaled by sharpness. A departure from both papers, which do not combine Q with a
-likelihood: the likelihood has the factor `sharpness` too, so that its weight has the same meaning as in Wu et al.
+likelihood: the likelihood has the factor `sharpness` too, so that its weight is that of Wu et al.
 
-All values are sums over sentences, and the count is the number of sentences, because a risk belongs to a whole output.
-The loop divides the sums by the count of the whole update, so neither gradient accumulation nor the number of processes
+All values are sums over sentences, and the count is the number of sentences: a risk is a property of a complete output.
+The loop divides the sums by the count of the update, so neither gradient accumulation nor the number of processes
 changes the result.
 """
 
@@ -23,7 +23,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -35,21 +34,15 @@ from saccade.decoding.constraints import Constraints
 from saccade.decoding.rollout import roll_out
 from saccade.decoding.sampling import sample
 from saccade.evaluation.sentence_metrics import REWARDS
-from saccade.interface import Memory, select
+from saccade.interface import select
 from saccade.symbols import Symbols
 from saccade.training.config import RiskConfig
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
+from saccade.training.objectives.output_log_probabilities import Output, log_probabilities, no_gradient
 
 RISK_METRICS = ("risk", "reward")  # reported before the metrics of the likelihood
 MAX_LOGITS = 1 << 25  # in memory at once while outputs are scored: 128 MB in float32
-
-
-class Output(NamedTuple):
-    """An output of the model."""
-
-    tokens: tuple[int, ...]  # without the end symbol
-    finished: bool  # False: cut off at the maximum length; its probability is that of the prefix
 
 
 class Candidate(NamedTuple):
@@ -98,7 +91,12 @@ class MinimumRisk:
         encoded = model.encode(batch.source)
         memory = replace(encoded, attention=(), auxiliary=None)
         scores = log_probabilities(
-            model, memory, candidates, self.symbols, max_positions=max(1, MAX_LOGITS // self.vocabulary)
+            model,
+            memory,
+            [one.row for one in candidates],
+            [one.output for one in candidates],
+            self.symbols,
+            max_positions=max(1, MAX_LOGITS // self.vocabulary),
         )  # (N,)
         risk = summed_risk(scores, candidates, self.settings.sharpness)
         total = risk + mixed * likelihood.total if mixed else risk
@@ -146,7 +144,7 @@ def sample_outputs(model: Any, batch: Batch, settings: RiskConfig, symbols: Symb
 
 
 def dry_run_outputs(model: Any, batch: Batch, settings: RiskConfig, symbols: Symbols) -> list[list[Output]]:
-    """Return as many outputs as would be sampled, at the same cost and as long as the references.
+    """Return as many outputs as would be sampled, at equal cost and as long as the references.
 
     For FLOP counts and forecasts, which must not depend on the weights (and so on where a run was resumed). The outputs
     are the references with different first tokens.
@@ -173,76 +171,6 @@ def dry_run_outputs(model: Any, batch: Batch, settings: RiskConfig, symbols: Sym
     return [outputs[first : first + settings.samples] for first in range(0, len(outputs), settings.samples)]
 
 
-def log_probabilities(
-    model: Any, memory: Memory, candidates: Sequence[Candidate], symbols: Symbols, *, max_positions: int
-) -> Tensor:
-    """Return log P of each candidate given its sentence: (N,).
-
-    Candidates are batched by length, at most `max_positions` positions at a time, to limit the memory for logits.
-    """
-    order = sorted(range(len(candidates)), key=lambda number: len(candidates[number].output.tokens))
-    device = memory.mask.device
-    found: list[Tensor] = []
-    for numbers in batch_by_length(order, [len(one.output.tokens) + 1 for one in candidates], max_positions):
-        rows = torch.tensor([candidates[number].row for number in numbers], device=device)
-        targets = pad_outputs([candidates[number].output for number in numbers], symbols).to(device)
-        found.append(score_group(model, select(memory, rows), targets, symbols))
-    return torch.cat(found).index_select(0, torch.tensor(order, device=device).argsort())
-
-
-def score_group(model: Any, memory: Memory, targets: Tensor, symbols: Symbols) -> Tensor:
-    """Return log P (n,) of padded targets (n, T), each given its row of the memory.
-
-    Padding does not reach the output layer. The mode of the model is unchanged: dropout is active in training.
-    """
-    mask = targets != symbols.pad  # (n, T)
-    prefix = torch.cat([torch.full_like(targets[:, :1], symbols.begin), targets[:, :-1]], dim=1)
-    decoded = model.decode(prefix.masked_fill(~mask, symbols.pad), memory)
-    real = mask.flatten().nonzero().squeeze(1)  # (m,)
-    outputs = decoded.outputs.flatten(0, 1).index_select(0, real)  # (m, D)
-    tokens = targets.flatten().index_select(0, real)  # (m,)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    logs: Tensor = RecomputedLogProbabilities.apply(model.logits, outputs, tokens, *parameters)  # type: ignore[no-untyped-call]
-    return logs.new_zeros(len(targets)).index_add(0, real // targets.size(1), logs)
-
-
-class RecomputedLogProbabilities(torch.autograd.Function):
-    """Output layer and log-probabilities of targets; the backward pass recomputes the logits instead of storing them.
-
-    Unlike chunked cross-entropy it cannot compute the gradient in the forward pass: the weight of a token depends on
-    all outputs of its sentence.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Callable[[Tensor], Tensor], outputs: Tensor, targets: Tensor, *parameters: nn.Parameter
-    ) -> Tensor:
-        """outputs (m, D), targets (m,) to (m,)."""
-        ctx.save_for_backward(outputs, targets)
-        ctx.logits, ctx.parameters = logits, parameters
-        ctx.rng_state, ctx.autocast = get_rng_state(outputs.device), current_autocast(outputs.device)
-        with no_gradient(outputs.device):
-            return target_log_probabilities(logits(outputs), targets)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        """Propagate the gradient (m,) through the recomputed output layer, with the same dropout masks."""
-        outputs, targets = ctx.saved_tensors
-        devices = [outputs.device] if outputs.device.type == "cuda" else []
-        with torch.random.fork_rng(devices), torch.enable_grad(), ctx.autocast():
-            set_rng_state(ctx.rng_state, outputs.device)
-            leaf = outputs.detach().requires_grad_()
-            logs = target_log_probabilities(ctx.logits(leaf), targets)
-            gradients = torch.autograd.grad(logs, [leaf, *ctx.parameters], gradient, allow_unused=True)
-        return (None, gradients[0], None, *gradients[1:])
-
-
-def target_log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the log-probability of one target per row, at least in float32: (m, V), (m,) to (m,)."""
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    return logits.log_softmax(-1, dtype=wide).gather(1, targets[:, None]).squeeze(1)
-
-
 def summed_risk(scores: Tensor, candidates: Sequence[Candidate], sharpness: float) -> Tensor:
     """Sum the risk over sentences, from log P of their candidates (N,)."""
     rows = torch.tensor([one.row for one in candidates], device=scores.device)
@@ -251,25 +179,6 @@ def summed_risk(scores: Tensor, candidates: Sequence[Candidate], sharpness: floa
     shape = int(rows.max()) + 1, int(columns.max()) + 1  # (B, K)
     table = scores.new_full(shape, -math.inf).index_put((rows, columns), sharpness * scores)
     return (table.softmax(1) * costs.new_zeros(shape).index_put((rows, columns), costs)).sum()
-
-
-def batch_by_length(order: Sequence[int], lengths: Sequence[int], max_positions: int) -> Iterator[list[int]]:
-    """Group indices that are sorted by length into batches of at most `max_positions` positions with padding."""
-    group: list[int] = []
-    for number in order:
-        if group and (len(group) + 1) * lengths[number] > max_positions:
-            yield group
-            group = []
-        group.append(number)
-    if group:
-        yield group
-
-
-def pad_outputs(outputs: Sequence[Output], symbols: Symbols) -> Tensor:
-    """Pad outputs to one tensor (n, T); finished ones get an end symbol."""
-    rows = [[*output.tokens, *[symbols.end] * output.finished] for output in outputs]
-    longest = max(map(len, rows))
-    return torch.tensor([row + [symbols.pad] * (longest - len(row)) for row in rows])
 
 
 @contextlib.contextmanager
@@ -282,29 +191,3 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
-
-
-@contextlib.contextmanager
-def no_gradient(device: torch.device) -> Iterator[None]:
-    """Disable gradients, and autocast's cache: it would return weights without gradient later."""
-    with torch.no_grad(), current_autocast(device)():
-        yield
-
-
-def current_autocast(device: torch.device) -> Callable[[], torch.autocast]:
-    """Return a factory of autocast contexts with the current settings, but without cache."""
-    kind = device.type
-    enabled, kept = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-    return partial(torch.autocast, kind, dtype=kept, enabled=enabled, cache_enabled=False)
-
-
-def get_rng_state(device: torch.device) -> list[Tensor]:
-    """Return the states of the generators that layers on this device use."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-def set_rng_state(state: Sequence[Tensor], device: torch.device) -> None:
-    """Restore the states that `get_rng_state` returned."""
-    torch.set_rng_state(state[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state[1], device)

@@ -13,11 +13,11 @@ from saccade.data.sampling.batches import Batch
 
 @dataclass(frozen=True)
 class Loss:
-    """Loss summed over a batch, and the number of summands; the loop divides by the count of the whole step."""
+    """Loss summed over a batch, and the number of summands; the loop divides by the count of the update."""
 
     total: Tensor  # scalar with gradient
     count: int
-    metrics: Mapping[str, float] = field(default_factory=dict)  # sums over the batch, divided by the same count
+    metrics: Mapping[str, float] = field(default_factory=dict)  # sums over the batch, divided by `count`
 
 
 class Objective(Protocol):

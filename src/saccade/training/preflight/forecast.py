@@ -1,59 +1,24 @@
-"""Forecast of memory and time: run the longest batch before training, and time a typical one.
-
-Model, gradients and random number generators are unchanged afterwards.
-"""
+"""Forecast of memory and time: run the longest batch before training, and time a typical one."""
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from saccade.data.cache.corpus_statistics import CorpusStatistics
-from saccade.data.sampling.batches import Batch
 from saccade.errors import SaccadeError, is_out_of_memory
-from saccade.interface import Source, VocabularySizes
+from saccade.interface import VocabularySizes
 from saccade.parallel_map import worker_count
 from saccade.symbols import Symbols
-from saccade.training.compute_settings import Autocast, format_bytes
+from saccade.training.compute_settings import Autocast
 from saccade.training.objectives.objective import Objective
-from saccade.training.preflight.process_memory import (
-    available_memory,
-    memory_in_use,
-    peak_memory,
-    reset_peak_memory,
-)
-from saccade.training.runs.tracking import format_duration
-
-PROBE_FRACTION = 8  # the longest batch is first run with 1/8 of its rows
-MAX_SECONDS = 4.0  # a batch that would take longer is run with fewer rows and extrapolated
-REPEATS = 3  # timings of a typical batch,
-REPEAT_SECONDS = 0.3  # but no further one after this time
-
-
-class BatchShape(NamedTuple):
-    """Number of pairs and lengths of a batch without padding."""
-
-    rows: int
-    source: int
-    target: int
-
-    @property
-    def tokens(self) -> int:
-        """Number of source and target tokens."""
-        return self.rows * (self.source + self.target)
-
-
-class Measurement(NamedTuple):
-    """Peak memory and speed of a batch."""
-
-    peak: int  # bytes
-    seconds_a_token: float
+from saccade.training.preflight.batch_trial import BatchShape, BatchTrial, allocate_copies, preserve_state
+from saccade.training.preflight.process_memory import available_memory
+from saccade.training.units import format_bytes, format_duration
 
 
 @dataclass(frozen=True)
@@ -79,10 +44,10 @@ class Forecast:
         room = f" of {format_bytes(self.available_bytes)}" if self.available_bytes is not None else ""
         batch = f"{rows:,} pair{'s' * (rows != 1)} of {source:,} and {target:,} tokens"
         speed = f"{self.seconds_a_batch:.2g} s per batch, {self.target_tokens_a_second:,.0f} target tokens per second"
-        whole = "" if self.total_seconds is None else f", the whole run {format_duration(self.total_seconds)}"
+        run = "" if self.total_seconds is None else f", the run {format_duration(self.total_seconds)}"
         return [
             f"memory: {format_bytes(self.peak_bytes)}{room} with the longest batch ({batch})",
-            f"time: {speed}; an epoch {format_duration(self.epoch_seconds)}{whole}, without validation",
+            f"time: {speed}; an epoch {format_duration(self.epoch_seconds)}{run}, without validation",
         ]
 
     def warnings(self) -> list[str]:
@@ -119,12 +84,12 @@ def forecast(
 ) -> Forecast:
     """Run the longest possible batch once and a typical one several times, and extrapolate.
 
-    Copies of the parameters stand in for the optimizer's two moments, for accumulated gradients, and for the gradients
-    of batch parts that run in parallel. `validation_objective` is used for validation if it differs from `objective`.
+    Copies of the parameters take the memory of the optimizer's two moments, of accumulated gradients, and of the
+    gradients of batch parts that run in parallel. `validation_objective` is for validation, by default `objective`.
     """
     with autocast():
         parts = worker_count(objective.passes * batch_tokens, device) if objective.separable else 1
-    trial = Trial(model, objective, device, symbols, sizes, autocast)
+    trial = BatchTrial(model, objective, device, symbols, sizes, autocast)
     longest = longest_shape(statistics, batch_tokens)
     typical = typical_shape(statistics, batch_tokens)
     try:
@@ -145,7 +110,7 @@ def forecast(
         rows, source, target = longest
         raise SaccadeError(
             f"a batch of {rows:,} pairs of {source:,} and {target:,} tokens does not fit into the memory of {device}",
-            do="lower --data.batch-tokens (and raise --training.accumulate by the same factor), or --data.max-length",
+            do="lower --data.batch-tokens (and raise --training.accumulate by an equal factor), or --data.max-length",
         ) from None
     batches = batches_an_epoch or -(-statistics.longer_tokens // batch_tokens)
     tokens = statistics.target_tokens / max(1, batches)
@@ -161,7 +126,7 @@ def forecast(
 
 
 def longest_shape(statistics: CorpusStatistics, batch_tokens: int) -> BatchShape:
-    """Return the shape that needs most memory: both sides as long as the longest text, as many rows as allowed."""
+    """Return the shape that needs most memory: both sides as long as the longest text, as many pairs as allowed."""
     length = max(1, statistics.longest_source, statistics.longest_target)
     return BatchShape(max(1, batch_tokens // length), length, length)
 
@@ -172,113 +137,3 @@ def typical_shape(statistics: CorpusStatistics, batch_tokens: int) -> BatchShape
     source, target = round(statistics.source_tokens / pairs), round(statistics.target_tokens / pairs)
     rows = int(batch_tokens * pairs / max(1, statistics.longer_tokens))
     return BatchShape(max(1, rows), max(1, source), max(1, target))
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Runs batches of random tokens forward and, with gradients enabled, backward."""
-
-    model: nn.Module
-    objective: Objective
-    device: torch.device
-    symbols: Symbols
-    sizes: VocabularySizes
-    autocast: Autocast
-
-    def measure(self, shape: BatchShape) -> Measurement:
-        """Measure memory and time of a batch; a small part runs first, more only if memory and time allow."""
-        before = memory_in_use(self.device)
-        reset_peak_memory(self.device)
-        few = shape._replace(rows=max(1, shape.rows // PROBE_FRACTION))
-        seconds = self.run(few)
-        peak = peak_memory(self.device)
-        expected = before + (peak - before) * shape.rows // few.rows
-        available = available_memory(self.device)
-        if few.rows == shape.rows or (available is not None and expected > available):
-            return Measurement(expected, seconds / few.tokens)  # the system would kill the process
-        most = shape._replace(rows=min(shape.rows, max(few.rows, int(few.rows * MAX_SECONDS / seconds))))
-        seconds = self.run(most)
-        peak = peak_memory(self.device)
-        return Measurement(peak + (peak - before) * (shape.rows - most.rows) // most.rows, seconds / most.tokens)
-
-    def seconds(self, shape: BatchShape, seconds_a_token: float) -> float:
-        """Time a batch, given the approximate time per token."""
-        expected = seconds_a_token * shape.tokens
-        some = shape._replace(rows=max(1, int(shape.rows * min(1.0, MAX_SECONDS / expected))))
-        times = [self.run(some)]
-        while len(times) < REPEATS and sum(times) < REPEAT_SECONDS:
-            times.append(self.run(some))
-        return sorted(times)[len(times) // 2] * shape.rows / some.rows
-
-    def run(self, shape: BatchShape) -> float:
-        """Run one batch forward and backward; return the seconds."""
-        batch = random_batch(shape, self.symbols, self.sizes).to(self.device)
-        began = time.perf_counter()
-        with self.autocast():
-            loss = self.objective.loss(self.model, batch)
-        if loss.total.requires_grad:
-            loss.total.backward()  # type: ignore[no-untyped-call]
-        float(loss.total.detach())  # waits for the device
-        synchronize(self.device)
-        seconds = time.perf_counter() - began
-        for parameter in self.model.parameters():
-            parameter.grad = None
-        return seconds
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until all work on a device is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
-def random_batch(shape: BatchShape, symbols: Symbols, sizes: VocabularySizes) -> Batch:
-    """Return a batch of random tokens without padding."""
-    generator = torch.Generator().manual_seed(0)
-    lowest = max(symbols.pad, symbols.begin, symbols.end, symbols.unknown) + 1
-
-    def tokens(length: int, size: int) -> Tensor:
-        ids = torch.randint(min(lowest, size - 1), size, (shape.rows, length), generator=generator)
-        ids[:, -1] = symbols.end
-        return ids  # (B, length)
-
-    source, target = tokens(shape.source, sizes.source), tokens(shape.target, sizes.target)
-    prefix = target.roll(1, dims=1)
-    prefix[:, 0] = symbols.begin
-    mask = torch.ones_like(target, dtype=torch.bool)
-    real = torch.ones_like(source, dtype=torch.bool)
-    return Batch(Source(source, real), prefix, target, mask, indices=tuple(range(shape.rows)))
-
-
-@contextlib.contextmanager
-def preserve_state(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Restore modes, buffers and gradients of the model and the random number generators on exit."""
-    modes = {module: module.training for module in model.modules()}
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    devices = [device] if device.type == "cuda" else []
-    for parameter, _ in gradients:
-        parameter.grad = None
-    try:
-        with torch.random.fork_rng(devices=devices):
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        with torch.no_grad():
-            for buffer, saved in buffers:
-                buffer.copy_(saved)
-
-
-@contextlib.contextmanager
-def allocate_copies(model: nn.Module, *, copies: int) -> Iterator[None]:
-    """Allocate copies of all parameters, filled with ones: the kernel does not allocate pages of zeros."""
-    copied = [torch.ones_like(parameter) for parameter in model.parameters() for _ in range(copies)]
-    try:
-        yield
-    finally:
-        copied.clear()

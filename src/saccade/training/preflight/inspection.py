@@ -7,25 +7,25 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from saccade.data.audit.report import SEVERITIES, DataReport, Severity, percentage
-from saccade.training.compute_settings import format_bytes
 from saccade.training.preflight.forecast import Forecast
+from saccade.training.units import format_bytes
 
 QUANTILES = (0.5, 0.9, 0.99)
 
 
 @dataclass(frozen=True)
 class Remark:
-    """A finding, where it occurs, and what to do about it."""
+    """A finding, its occurrences in the files, and the advice."""
 
     severity: Severity
     what: str
-    places: tuple[str, ...] = ()
+    occurrences: tuple[str, ...] = ()
     do: str | None = None
 
     def lines(self) -> list[str]:
         """Format the remark as text."""
         advice = [f"    {self.do}"] if self.do else []
-        return [f"{self.severity}: {self.what}", *(f"      {place}" for place in self.places), *advice]
+        return [f"{self.severity}: {self.what}", *(f"      {one}" for one in self.occurrences), *advice]
 
 
 @dataclass(frozen=True)

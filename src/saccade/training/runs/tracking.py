@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from saccade.errors import SaccadeError
 from saccade.plots.training_curves import plot_curves
 from saccade.training.loop import Progress, Update
+from saccade.training.runs.csv_log import read_rows, unwritable, write_row
 from saccade.training.runs.directory import RunDirectory
+from saccade.training.runs.throughput import Throughput
+from saccade.training.units import format_duration
 from saccade.training.validation import Validation
 
 # Columns of metrics.csv: the first three, the metrics of the objective, the next three, the validation scores.
@@ -103,7 +104,7 @@ class RunTracker:
         self.columns = (*STEP_COLUMNS, *objective_metrics, *UPDATE_COLUMNS, *validation)
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._log: IO[str] = directory.log.open("a", encoding="utf-8")
-        self._speed = Speed()
+        self._throughput = Throughput()
         self._bar: Bar | None = None
         self._task: TaskID | None = None
         self._tensorboard: Any = None
@@ -152,9 +153,9 @@ class RunTracker:
 
     def update(self, update: Update, progress: Progress, fraction: float | None) -> None:
         """Move the bar at every update; every `log_every` updates write a CSV row and a log line."""
-        self._speed.add(update.target_tokens)
+        self._throughput.add(update.target_tokens)
         progress.recent.append({"loss": update.loss, **update.metrics})
-        rate = self._speed.tokens_per_second()
+        rate = self._throughput.tokens_per_second()
         self._draw_bar(f"step {update.step:,}  loss {update.loss:.3f}  {rate:,.0f} tok/s", fraction)
         if update.step % self.log_every:
             return
@@ -162,7 +163,7 @@ class RunTracker:
         means = {name: fmean(one[name] for one in progress.recent if name in one) for name in names}
         progress.recent.clear()
         left = f", {format_duration(progress.seconds / fraction - progress.seconds)} left" if fraction else ""
-        epoch = progress.place.epoch + 1
+        epoch = progress.position.epoch + 1
         line = f"step {update.step:,} epoch {epoch} loss {means['loss']:.4f}, {rate:,.0f} tok/s{left}"
         if self.console.is_terminal:
             self._write_log(line)
@@ -194,7 +195,7 @@ class RunTracker:
         self.say(f"step {step:,} validation: {validation}")
         for sample in validation.samples[:2]:
             self.say(f"  {sample.source}\n    -> {sample.output}")
-        self._speed.pause()
+        self._throughput.pause()
         draw_curves(self.directory)
 
     def close(self) -> None:
@@ -234,31 +235,6 @@ class RunTracker:
         self._bar.update(self._task, description=description, completed=fraction or 0.0)
 
 
-class Speed:
-    """Tokens per second over the last updates, without pauses."""
-
-    def __init__(self, window: int = 50) -> None:
-        self._window = window
-        self._marks: list[tuple[float, int]] = []
-        self._last: float | None = None
-
-    def add(self, tokens: int) -> None:
-        """Count the tokens of an update that has just ended."""
-        now = time.perf_counter()
-        if self._last is not None:
-            self._marks = [*self._marks[1 - self._window :], (now - self._last, tokens)]
-        self._last = now
-
-    def pause(self) -> None:
-        """Leave out the time until the next update."""
-        self._last = None
-
-    def tokens_per_second(self) -> float:
-        """Return the speed; 0 before the second update."""
-        seconds = sum(mark[0] for mark in self._marks)
-        return sum(mark[1] for mark in self._marks) / seconds if seconds else 0.0
-
-
 def tensorboard_writer(path: Path, first_step: int) -> Any:
     """Open a TensorBoard writer that hides older points from `first_step` on; False without the optional package."""
     try:
@@ -268,49 +244,8 @@ def tensorboard_writer(path: Path, first_step: int) -> Any:
     return SummaryWriter(str(path), purge_step=first_step or None)
 
 
-def write_row(path: Path, columns: Sequence[str], values: dict[str, Any]) -> None:
-    """Append one row to a CSV file, with its header if it is new."""
-    try:
-        new = not path.exists() or path.stat().st_size == 0
-        with path.open("a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
-            if new:
-                writer.writeheader()
-            writer.writerow(values)
-    except OSError as error:
-        raise unwritable(path, error) from None
-
-
-def unwritable(path: Path, error: OSError) -> SaccadeError:
-    """Return the error for a log file that cannot be written."""
-    return SaccadeError(
-        f"cannot be written: {error.strerror or error}",
-        where=str(path),
-        do="free some space, then continue: saccade train --resume RUN",
-    )
-
-
 def draw_curves(directory: RunDirectory) -> None:
     """Plot metrics.csv and timing.csv as results.png."""
     rows = [row for path in (directory.metrics, directory.timing) if path.exists() for row in read_rows(path)]
     if rows:
         plot_curves(rows, directory.curves)
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Read the rows of a CSV file; a malformed file gives no rows, because a plot must not stop a run."""
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        try:
-            rows = list(csv.DictReader(file))
-        except csv.Error:
-            return []
-    return [{name: cell for name, cell in row.items() if name is not None} for row in rows]
-
-
-def format_duration(seconds: float) -> str:
-    """Format seconds as 42 s, 3 min or 1 h 05 min."""
-    seconds = max(0.0, seconds)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,1 +1,0 @@
-"""Processes that examine and encode chunks of pairs."""

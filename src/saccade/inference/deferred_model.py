@@ -1,0 +1,24 @@
+"""A model that is loaded when it is first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+
+from saccade.interface import Translates
+
+
+class DeferredModel:
+    """A model that is loaded at the first call and then kept: CTranslate2 with a cached export does without it."""
+
+    def __init__(self, load: Callable[[], Translates]) -> None:
+        self.load = load
+        self.lock = Lock()
+        self.model: Translates | None = None
+
+    def __call__(self) -> Translates:
+        """The model; concurrent callers wait until it is loaded."""
+        with self.lock:
+            if self.model is None:
+                self.model = self.load()
+            return self.model

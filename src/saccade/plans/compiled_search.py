@@ -1,0 +1,196 @@
+"""Greedy and beam search of all sentences in one call (csrc/transformer_search.c).
+
+The kernel does what `decoding/greedy.py` and `decoding/beam.py` do, step by step, and finds the same up to rounding. No
+step waits for Python, and when a sentence ends the next one takes its slot in the batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from saccade.csrc.abi import (
+    DecoderStack,
+    EncoderStack,
+    HypothesisBuffers,
+    PackedMemory,
+    SearchLimits,
+    SourceBatch,
+    TokenTables,
+)
+from saccade.csrc.library import kernel
+from saccade.decoding.constraints import Constraints, suppressed_tokens
+from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
+from saccade.decoding.penalties import length_penalty
+from saccade.decoding.screening import LEAST_ROWS
+from saccade.decoding.search import SearchRequest
+from saccade.ops.int8_linear import QuantizedMatrix, quantize
+
+WIDEST = 16
+"""The widest beam."""
+
+LONGEST_OUTPUT = 1024
+"""The longest output: memory for its tokens is allocated at once."""
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """Keys and values of B encoded sentences."""
+
+    kv: list[Tensor]  # of each layer (M, 2D)
+    first: Tensor  # (B,) the first row of each sentence
+    counts: Tensor  # (B,) its number of rows
+
+
+@dataclass(frozen=True)
+class SourceTokens:
+    """B sentences of N tokens that the search itself encodes."""
+
+    encoder: EncoderStack
+    embedding: Tensor  # (V, D)
+    scale: float
+    positions: Tensor  # (longest, D)
+    cu_seqlens: Tensor  # (B + 1,)
+    tokens: Tensor  # (N,)
+    position_ids: Tensor  # (N,)
+
+
+@dataclass(frozen=True)
+class OutputTables:
+    """How a search embeds tokens and computes logits."""
+
+    embedding: Tensor  # (V, D)
+    scale: float
+    positions: Callable[[int], Tensor]  # from a length to (length, D)
+    output: Tensor  # (V, D)
+    int8: QuantizedMatrix | None  # the output layer in int8, for int8 logits
+    screen: QuantizedMatrix | None  # the output layer in int8, to find the largest float32 logit
+
+
+class Buffers(NamedTuple):
+    """Room for the hypotheses of B sentences, at most `most` of each."""
+
+    starts: Tensor  # (B,) where the tokens of each sentence begin
+    counts: Tensor  # (B,)
+    tokens: Tensor  # (most times the sum of all limits,) a hypothesis has as many slots as its limit
+    lengths: Tensor  # (B, most)
+    finished: Tensor  # (B, most)
+    token_log_probabilities: Tensor  # as the tokens
+    log_probabilities: Tensor  # (B, most)
+    scores: Tensor  # (B, most)
+
+    @classmethod
+    def empty(cls, most: int, limits: Tensor) -> Buffers:
+        """Buffers for outputs within these limits (B,)."""
+        ends = most * limits.cumsum(0)
+        tokens, lengths = torch.zeros(int(ends[-1]), dtype=torch.int64), limits.new_zeros(len(limits), most)
+        scores = torch.zeros(lengths.shape, dtype=torch.float32)
+        return cls(
+            *(ends - most * limits, torch.zeros_like(limits), tokens, lengths, lengths.clone()),
+            *(torch.zeros(len(tokens), dtype=torch.float32), scores, scores.clone()),
+        )
+
+
+def supports(request: SearchRequest, constraints: Constraints) -> bool:
+    """Whether the kernel has what a request asks for."""
+    config = request.config
+    plain = request.prefixes is None and request.allowed is None and constraints.on_length_only
+    small = config.beam <= WIDEST and int(constraints.limits.max()) <= LONGEST_OUTPUT
+    return plain and small and not config.sample and not config.coverage_beta
+
+
+def run_search(
+    decoder: DecoderStack,
+    tables: OutputTables,
+    sentences: EncodedBatch | SourceTokens,
+    constraints: Constraints,
+    request: SearchRequest,
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each sentence, best first."""
+    config, symbols, limits = request.config, request.symbols, constraints.limits.contiguous()
+    longest = int(limits.max())
+    suppressed = torch.tensor([*suppressed_tokens(config.min_length, config, symbols), symbols.end])
+    penalties = length_penalty(torch.arange(1, longest + 1), config.length_penalty, config.length_alpha)
+    positions = tables.positions(longest)  # (longest, D)
+    screen: QuantizedMatrix | None = None  # if the largest logit is all that is needed
+    if config.beam == 1 and not request.scores:
+        screen = tables.int8 or tables.screen
+        if screen is None and len(limits) >= LEAST_ROWS:
+            screen = quantize(tables.output.detach())
+    buffers = Buffers.empty(config.nbest, limits)
+    token_tables = TokenTables(
+        vocabulary=len(tables.output),
+        scale=tables.scale,
+        embedding=tables.embedding.data_ptr(),
+        positions=positions.data_ptr(),
+        output=tables.output.data_ptr(),
+        int8_output=None if tables.int8 is None else ctypes.pointer(tables.int8.structure),
+        int8_argmax=None if screen is None else ctypes.pointer(screen.structure),
+    )
+    search_limits = SearchLimits(
+        min_length=config.min_length,
+        begin=symbols.begin,
+        end=symbols.end,
+        suppressed_count=len(suppressed),
+        suppressed=suppressed.data_ptr(),
+        limits=limits.data_ptr(),
+        penalties=penalties.data_ptr(),
+    )
+    source, memory = search_input(sentences)
+    kernel(
+        *("search", ctypes.byref(decoder), ctypes.byref(token_tables), source, memory, ctypes.byref(search_limits)),
+        *(len(limits), config.beam, HypothesisBuffers(config.nbest, *(column.data_ptr() for column in buffers)), None),
+    )
+    return hypotheses(buffers, limits, scores=screen is None)
+
+
+def search_input(sentences: EncodedBatch | SourceTokens) -> tuple[Any, PackedMemory]:
+    """The sources to encode or the memory, as the kernel takes them."""
+    if isinstance(sentences, EncodedBatch):
+        memory = PackedMemory(
+            kv=(ctypes.c_void_p * len(sentences.kv))(*(layer.data_ptr() for layer in sentences.kv)),
+            rows=len(sentences.kv[0]),
+            first=sentences.first.data_ptr(),
+            counts=sentences.counts.data_ptr(),
+            sentences=len(sentences.first),
+        )
+        return None, memory
+    batch = SourceBatch(
+        encoder=ctypes.pointer(sentences.encoder),
+        scale=sentences.scale,
+        embedding=sentences.embedding.data_ptr(),
+        positions=sentences.positions.data_ptr(),
+        cu_seqlens=sentences.cu_seqlens.data_ptr(),
+        tokens=sentences.tokens.data_ptr(),
+        position_ids=sentences.position_ids.data_ptr(),
+        vocabulary=len(sentences.embedding),
+        max_positions=len(sentences.positions),
+    )
+    return ctypes.byref(batch), PackedMemory()
+
+
+def hypotheses(buffers: Buffers, limits: Tensor, *, scores: bool) -> list[list[Hypothesis]]:
+    """The hypotheses of each sentence; outputs of probability 0 are left out."""
+    found = []
+    tokens = buffers.tokens.tolist()
+    token_log_probabilities = buffers.token_log_probabilities.tolist() if scores else []
+    columns = buffers.lengths, buffers.finished, buffers.log_probabilities, buffers.scores
+    rows = (buffers.starts, limits, buffers.counts, *columns)
+    for start, limit, count, *own in zip(*(row.tolist() for row in rows), strict=True):
+        outputs = []
+        for rank, (length, finished, total, score) in enumerate(zip(*(row[:count] for row in own), strict=True)):
+            if total == -math.inf:
+                continue
+            first = start + rank * limit
+            written = tuple(tokens[first : first + length - finished])
+            each = tuple(token_log_probabilities[first : first + length])
+            total, score = (total, score) if scores else (math.nan, math.nan)
+            outputs.append(Hypothesis(written, total, score, each, finished=bool(finished)))
+        found.append(outputs or [IMPOSSIBLE])
+    return found

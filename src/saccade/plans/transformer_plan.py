@@ -1,0 +1,376 @@
+"""Compiled inference of a Transformer: the encoder, a decoder step or a whole search in one call to a kernel.
+
+The kernels compute what `models/transformer.py` computes, in another order of sums. For a few hypotheses, sixty calls a
+step take longer to start than their work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from saccade.csrc.abi import (
+    DecoderLayerWeights,
+    DecoderStack,
+    EncoderLayerWeights,
+    EncoderStack,
+    Int8Weight,
+    KVCacheView,
+    LayerNormWeights,
+    PackedMemory,
+    StackShape,
+    WeightForms,
+)
+from saccade.csrc.library import kernel
+from saccade.decoding.constraints import Constraints
+from saccade.decoding.hypothesis import Hypothesis
+from saccade.decoding.search import SearchRequest
+from saccade.interface import Decoded, Memory, Product, Shared, Source, Step
+from saccade.layers.embedding import Embedding
+from saccade.layers.feed_forward import FeedForward
+from saccade.layers.multi_head import CrossAttention, SelfAttention
+from saccade.layers.positions import ConcatenatedPositions
+from saccade.models.transformer import DecoderLayer, EncoderLayer, LayerState, Transformer
+from saccade.ops.dispatch import runs_on_inference_kernel
+from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
+from saccade.ops.kv_cache_attention import KVCache, MemoryCache
+from saccade.ops.packed import PackedLayout
+from saccade.ops.varlen_attention import LONGEST
+from saccade.plans.compiled_search import EncodedBatch, OutputTables, SourceTokens, run_search, supports
+from saccade.plans.fingerprint import Fingerprint
+from saccade.plans.quantization import quantized_copy
+
+MOST_HYPOTHESES = 16
+"""The most hypotheses of a float32 step in one call; with more, the library's matrix products are faster."""
+
+MOST_POSITIONS = 48
+"""The most source positions of a float32 encoder in one call; with `transformer-base` both are then as fast."""
+
+
+class Stack(NamedTuple):
+    """The layers of an encoder or a decoder as a kernel reads them, and what must stay alive meanwhile."""
+
+    structure: Any  # EncoderStack or DecoderStack
+    int8: bool  # whether the weights are int8
+    kept: tuple[Any, ...]
+
+
+class Compiled(NamedTuple):
+    """What a plan has built from the weights of a model."""
+
+    fingerprint: Fingerprint  # of the model that the plan was built for
+    model: Transformer  # the same model, or its quantized copy
+    encoder: Stack | None  # None: some layer has no kernel
+    decoder: Stack | None
+    output_int8: QuantizedMatrix | None  # the output layer of a quantized model
+    output_screen: QuantizedMatrix | None  # the output layer in int8, to find the largest float32 logit
+
+
+class TransformerPlan:
+    """A Transformer in inference, with its methods of the interface; gradients and recording are left to the model."""
+
+    def __init__(self, model: Transformer, *, quantize: bool = False) -> None:
+        self.model = model
+        self.quantize = quantize
+        self.compiled = self.compile()
+
+    def compile(self) -> Compiled:
+        """Collect the weight pointers and quantize what is computed in int8."""
+        fingerprint = Fingerprint(self.model)
+        with torch.no_grad():
+            model = quantized_copy(self.model) if self.quantize else self.model
+            if not runs_on_inference_kernel(model.target_embedding.table):
+                return Compiled(fingerprint, model, None, None, None, None)
+            table = model.output.table
+            screen = None if self.quantize else quantize(table.detach())
+            return Compiled(
+                fingerprint, model, encoder_stack(model), decoder_stack(model), quantized_form(table), screen
+            )
+
+    def current(self) -> Compiled:
+        """What was compiled, compiled again if the model has changed."""
+        if not self.compiled.fingerprint.holds():
+            self.compiled = self.compile()
+        return self.compiled
+
+    @property
+    def longest(self) -> int | None:
+        """The most positions that the model can decode."""
+        return self.model.longest
+
+    def encode(self, source: Source, *, record: bool = False) -> Memory:
+        """As the model's; in one call for few positions and for int8."""
+        compiled = self.current()
+        stack, model = compiled.encoder, compiled.model
+        table = model.source_embedding.table
+        if record or stack is None or source.mask.size(1) > LONGEST or not runs_on_inference_kernel(table):
+            return model.encode(source, record=record)
+        layout = PackedLayout.of(source.mask)
+        if not stack.int8 and layout.total > MOST_POSITIONS:
+            return model.encode(source)
+        assert isinstance(source.values, Tensor)
+        x = layout.pack(model.source_embedding(source.values))  # (N, D)
+        out = torch.empty_like(x)
+        arguments = ctypes.byref(stack.structure), len(layout.mask), layout.cu_seqlens.data_ptr()
+        kernel("encoder_forward", *arguments, x.data_ptr(), out.data_ptr())
+        return Memory(layout.unpack(out), source.mask)
+
+    def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
+        """As the model's."""
+        return self.current().model.decode(prefix, memory, record=record)
+
+    def start(self, memory: Memory) -> tuple[LayerState, ...]:
+        """As the model's."""
+        return self.current().model.start(memory)
+
+    def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
+        """As the model's; in one call for few hypotheses and for int8."""
+        stack, model = self.compiled.decoder, self.compiled.model  # `start` has asked whether they are current
+        few = stack is not None and (stack.int8 or len(token) <= MOST_HYPOTHESES)
+        table = model.target_embedding.table
+        if record or stack is None or not few or memory.mask.size(1) > LONGEST or not runs_on_inference_kernel(table):
+            return model.step(token, state, memory, record=record)
+        if any(layer.cache.joined is not None or layer.memory.value.padded is not None for layer in state):
+            return model.step(token, state, memory)  # a state that was started without kernels
+        x = model.target_embedding(token[:, None], state[0].cache.position).squeeze(1)  # (N, D)
+        return compiled_step(stack, x, state)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """As the model's."""
+        return self.compiled.model.logits(outputs)
+
+    def output_product(self, outputs: Tensor) -> Product:
+        """As the model's."""
+        return self.compiled.model.output_product(outputs)
+
+    def search(self, request: SearchRequest, constraints: Constraints) -> list[list[Hypothesis]] | None:
+        """Greedy or beam search in one call; None if the kernel does not support the model or the request."""
+        compiled, given = self.current(), request.given
+        model, decoder = compiled.model, compiled.decoder
+        if decoder is None or given.mask.size(1) > LONGEST or not supports(request, constraints):
+            return None
+        if not runs_on_inference_kernel(model.target_embedding.table) or not searchable(model):
+            return None
+        if isinstance(given, Memory):
+            if not runs_on_inference_kernel(given.states):
+                return None
+            sentences: SourceTokens | EncodedBatch = encoded_batch(model, given)
+        elif compiled.encoder is None or not isinstance(given.values, Tensor):
+            return None
+        else:
+            sentences = source_tokens(model, compiled.encoder, given)
+        tables = OutputTables(
+            model.target_embedding.table,
+            model.target_embedding.scale,
+            partial(position_vectors, model.target_embedding),
+            model.output.table,
+            compiled.output_int8,
+            compiled.output_screen,
+        )
+        return run_search(decoder.structure, tables, sentences, constraints, request)
+
+
+def compiled_step(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> Step:
+    """One more position of N hypotheses from embeddings x (N, D), in one call."""
+    width = x.size(1)
+    projections = x.new_empty(len(state), len(x), 3 * width)  # (L, N, 3D), written by the kernel
+    before = state[0].cache
+    origin = torch.cat([before.origin, torch.arange(len(x))[:, None]], 1)
+    caches = [
+        KVCache(origin, Shared((*layer.cache.steps.value, own)))
+        for layer, own in zip(state, projections.unbind(0), strict=True)
+    ]
+    steps = list(zip(*(cache.steps.value for cache in caches), strict=True))  # t times L tensors
+    memory = state[0].memory.value
+    first, counts = cast("Tensor", memory.first).contiguous(), memory.counts.contiguous()
+    kv = [cast("Tensor", layer.memory.value.packed.value) for layer in state]
+    packed = PackedMemory(
+        kv=pointer_table(kv),
+        rows=len(kv[0]),
+        first=first.data_ptr(),
+        counts=counts.data_ptr(),
+        sentences=len(first),
+    )
+    view = KVCacheView(
+        hypotheses=len(x),
+        positions=len(steps),
+        capacity=len(steps),
+        row_width=3 * width,
+        steps=pointer_table([step for layers in steps for step in layers]),
+        origin=origin.data_ptr(),
+        memory=ctypes.pointer(packed),
+        first_sentence=0,
+        beam=len(x) // max(1, len(first)),
+        step_hypotheses=(ctypes.c_int64 * len(steps))(*(len(layers[0]) for layers in steps)),
+    )
+    x, out = x.clone(), torch.empty_like(x)
+    kernel("decoder_step", ctypes.byref(stack.structure), ctypes.byref(view), x.data_ptr(), out.data_ptr())
+    return Step(out, tuple(LayerState(cache, layer.memory) for cache, layer in zip(caches, state, strict=True)))
+
+
+def pointer_table(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    """The data pointers of tensors, as an array for a kernel."""
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def searchable(model: Transformer) -> bool:
+    """Whether the search kernel can embed tokens and compute logits: no projections, and positions that are added."""
+    embeddings = model.source_embedding, model.target_embedding
+    added = not any(isinstance(embedding.positions, ConcatenatedPositions) for embedding in embeddings)
+    drops = any(embedding.training and embedding.probability > 0 for embedding in embeddings)
+    tables = *(embedding.table for embedding in embeddings), model.output.table
+    return added and not drops and isinstance(model.output.projection, nn.Identity) and readable(tables)
+
+
+def encoded_batch(model: Transformer, memory: Memory) -> EncodedBatch:
+    """Keys and values of a memory in all layers."""
+    caches: list[MemoryCache] = [layer.memory.value for layer in model.start(memory)]
+    values = [cast("Tensor", cache.packed.value) for cache in caches]
+    return EncodedBatch(values, cast("Tensor", caches[0].first).contiguous(), caches[0].counts.contiguous())
+
+
+def source_tokens(model: Transformer, stack: Stack, source: Source) -> SourceTokens:
+    """The tokens of a source, for a search that encodes them."""
+    embedding, values = model.source_embedding, cast("Tensor", source.values)
+    layout = PackedLayout.of(source.mask)
+    tokens = layout.pack(values).long()
+    if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(embedding.table):
+        raise IndexError(f"a source token is outside of the vocabulary of {len(embedding.table)}")
+    return SourceTokens(
+        stack.structure,
+        embedding.table,
+        embedding.scale,
+        position_vectors(embedding, values.size(1)),
+        layout.cu_seqlens,
+        tokens,
+        layout.positions(),
+    )
+
+
+def position_vectors(embedding: Embedding, length: int) -> Tensor:
+    """The vectors of the first positions, (length, D)."""
+    zeros = embedding.table.new_zeros(1, length, embedding.table.size(1))
+    return cast("Tensor", embedding.positions(zeros, 0))[0].contiguous()
+
+
+def encoder_stack(model: Transformer) -> Stack | None:
+    """The encoder as the kernel reads it."""
+    layers = model.encoder_layers()
+    if not all(isinstance(layer.attention, SelfAttention) for layer in layers):
+        return None
+    norms = [norm for layer in layers for norm in (layer.attention_residual.norm, layer.feed_forward_residual.norm)]
+    return make_stack(EncoderStack, EncoderLayerWeights, layers, norms, model.encoder_norm, model.pre)
+
+
+def decoder_stack(model: Transformer) -> Stack | None:
+    """The decoder as the kernel reads it."""
+    layers = model.decoder_layers()
+    if not all(
+        isinstance(layer.attention, SelfAttention) and isinstance(layer.cross, CrossAttention) for layer in layers
+    ):
+        return None
+    norms = [
+        norm
+        for layer in layers
+        for norm in (layer.attention_residual.norm, layer.cross_residual.norm, layer.feed_forward_residual.norm)
+    ]
+    return make_stack(DecoderStack, DecoderLayerWeights, layers, norms, model.decoder_norm, model.pre)
+
+
+def make_stack(
+    stack: type[EncoderStack | DecoderStack],
+    layer_weights: type[EncoderLayerWeights | DecoderLayerWeights],
+    layers: Sequence[EncoderLayer | DecoderLayer],
+    norms: list[nn.LayerNorm],
+    last: nn.Module,
+    pre: bool,
+) -> Stack | None:
+    """The structure of a stack, or None where the kernel would compute something else than the layers one by one.
+
+    The kernel has no dropout and no experts, reads contiguous float32, and takes all layers to be of one shape.
+    """
+    if any(layer.training for layer in layers) or not all(isinstance(one.feed_forward, FeedForward) for one in layers):
+        return None
+    named = [weights_of(layer) for layer in layers]
+    following = [*norms[1:], cast("nn.LayerNorm", last)] if pre else norms
+    tensors = [tensor for norm in (norms[0], *following) for tensor in (norm.weight, norm.bias)]
+    shapes = {tuple((name, tensor.shape) for name, tensor in own.items()) for own in named}
+    heads = {cast("SelfAttention", layer.attention).heads for layer in layers}
+    int8 = [[quantized_form(matrix) for matrix in matrices_of(layer)] for layer in layers]
+    some = [matrix is not None for matrix in chain(*int8)]
+    if len(shapes) != 1 or len(heads) != 1 or any(some) != all(some):
+        return None
+    if not readable(chain(tensors, *(own.values() for own in named))):
+        return None
+    arrays = [int8_array(cast("list[QuantizedMatrix]", own)) if all(some) else None for own in int8]
+    count = len(norms) // len(layers)
+    structures: list[Any] = []
+    for number, (own, array) in enumerate(zip(named, arrays, strict=True)):
+        after = following[number * count : (number + 1) * count]
+        pointers = {name: tensor.data_ptr() for name, tensor in own.items()}
+        forms = WeightForms(int8=array, transposed=None)
+        layer_norms = (LayerNormWeights * count)(*map(LayerNormWeights.of, after))
+        structures.append(layer_weights(**pointers, forms=forms, norms=layer_norms))
+    shape = StackShape(
+        layers=len(layers),
+        heads=heads.pop(),
+        width=norms[0].weight.numel(),
+        inner=cast("FeedForward", layers[0].feed_forward).inner,
+        pre_norm=pre,
+    )
+    table = (layer_weights * len(layers))(*structures)
+    structure = stack(shape=shape, first_norm=LayerNormWeights.of(norms[0]), layers=table)
+    return Stack(structure, all(some), (named, norms, following, int8, arrays, table))
+
+
+def weights_of(layer: EncoderLayer | DecoderLayer) -> dict[str, Tensor]:
+    """The weights of a layer by their names in the kernels.
+
+    The bias of the keys of the memory is left out: it shifts all scores of a query alike.
+    """
+    own, network = cast("SelfAttention", layer.attention), cast("FeedForward", layer.feed_forward)
+    found = {
+        "qkv": own.query_key_value.weight,
+        "qkv_bias": own.query_key_value.bias,
+        "attention_output": own.output.weight,
+        "attention_output_bias": own.output.bias,
+        "expand": network.expand.weight,
+        "expand_bias": network.expand.bias,
+        "contract": network.contract.weight,
+        "contract_bias": network.contract.bias,
+    }
+    if isinstance(layer, DecoderLayer):
+        cross = layer.cross
+        found |= {
+            "cross_query": cross.query.weight,
+            "cross_query_bias": cross.query.bias,
+            "cross_kv": cross.key_value.weight,
+            "cross_value_bias": cross.key_value.bias[cross.query.out_features :],
+            "cross_output": cross.output.weight,
+            "cross_output_bias": cross.output.bias,
+        }
+    return found
+
+
+def matrices_of(layer: EncoderLayer | DecoderLayer) -> list[Tensor]:
+    """The matrices of a layer that have an int8 form, in the order of transformer.h."""
+    weights = weights_of(layer)
+    names = ["qkv", "attention_output", "expand", "contract"]
+    names += ["cross_query", "cross_output", "cross_kv"] if isinstance(layer, DecoderLayer) else []
+    return [weights[name] for name in names]
+
+
+def int8_array(matrices: Sequence[QuantizedMatrix]) -> ctypes.Array[Int8Weight]:
+    """The int8 weights of a layer as an array for a kernel."""
+    return (Int8Weight * len(matrices))(*(matrix.structure for matrix in matrices))
+
+
+def readable(tensors: Iterable[Tensor]) -> bool:
+    """Whether a kernel that has the data pointers of these tensors reads their values."""
+    return all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)

@@ -1,0 +1,77 @@
+"""Plot of time and peak memory over length, with logarithmic axes: a power law is a straight line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from saccade.plots.figure import new_figure, save_figure
+from saccade.studies.complexity.findings import Cost, Findings, costs, memory, seconds
+from saccade.studies.complexity.layers import LAYERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INCHES = (4.6, 3.4)  # of one panel
+LEGEND = 0.8  # inches below the panels
+COLORS = {
+    "explicit": "#d65f5f",
+    "fused": "#ee854a",
+    "restricted": "#b47cc7",
+    "recurrent": "#5a5a5a",
+    "convolution": "#4878cf",
+    "dilated": "#6acc65",
+    "separable": "#77bedb",
+}
+MARKS = dict(zip(LAYERS, "osD^v<>", strict=True))
+
+
+def plot_png(findings: Findings, path: Path) -> None:
+    """One row of panels per width: time on the left, memory on the right."""
+    widths = findings.plan.widths
+    figure = new_figure(2 * INCHES[0], INCHES[1] * len(widths) + LEGEND)
+    grid = figure.subplots(len(widths), 2, squeeze=False)
+    for width, (left, right) in zip(widths, grid, strict=True):
+        draw_panel(left, findings, width, lambda found: scaled(seconds(found), 1e3), f"milliseconds, d = {width}")
+        draw_panel(right, findings, width, lambda found: scaled(memory(found), 1e-6), f"peak MB, d = {width}")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    save_figure(figure, path)
+
+
+def draw_panel(axes: Axes, findings: Findings, width: int, cost: Cost, title: str) -> None:
+    """Draw one line per measured layer."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+    for name in findings.plan.layers:
+        points = costs(findings.of(name, width), cost, lambda found: found.length)
+        if points:
+            axes.plot(
+                list(points),
+                list(points.values()),
+                color=COLORS[name],
+                marker=MARKS[name],
+                markersize=4,
+                linewidth=1.3,
+                label=LAYERS[name].title,
+            )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(sorted(findings.plan.lengths)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel("positions", fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.tick_params(axis="x", rotation=45)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e8e8e8", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def scaled(value: float | None, factor: float) -> float | None:
+    """Convert a value to another unit; None if it is missing or has no logarithm."""
+    return None if value is None or value <= 0 else factor * value
