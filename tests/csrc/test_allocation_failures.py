@@ -24,14 +24,6 @@ from saccade.ops.top_k import AllowedTokens, top_k
 from saccade.ops.varlen_attention import varlen_cross_attention, varlen_self_attention
 
 
-@pytest.fixture(params=[1, 3], ids="{} threads".format)
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 def check(call: Callable[[], object], *, persistently: bool) -> None:
     """Fail one allocation after another until the call succeeds."""
     expected = call()
@@ -60,26 +52,28 @@ def sequences(number: int) -> PackedLayout:
 
 def self_attention():
     layout, width = sequences(40), 32
-    qkv, bias = torch.randn(len(layout.indices), 3 * width), torch.randn(3 * width)
+    qkv, bias = torch.randn(layout.total, 3 * width), torch.randn(3 * width)
     return lambda: gradients(lambda *x: varlen_self_attention(*x, layout, 2, causal=True).context, qkv, bias)
 
 
 def cross_attention():
     layout, width = sequences(40), 32
-    rows = len(layout.indices)
+    rows = layout.total
     leaves = torch.randn(rows, width), torch.randn(width), torch.randn(rows, 2 * width), torch.randn(2 * width)
     return lambda: gradients(lambda *x: varlen_cross_attention(*x, layout, layout, 2).context, *leaves)
 
 
 def cache_attention():
-    cache = KVCache(torch.arange(200)[:, None].repeat(1, 5), Shared(tuple(torch.randn(1, 200, 96) for _ in range(5))))
-    bias = torch.randn(96)
-    return torch.no_grad()(lambda: tuple(kv_cache_attention(cache, 0, bias, 2, record=True)))
+    steps, bias = torch.randn(5, 200, 96).unbind(), torch.randn(96)
+    cache = KVCache(torch.arange(200)[:, None].repeat(1, 5), Shared(steps))
+    return torch.no_grad()(lambda: tuple(kv_cache_attention(steps[-1], cache, bias, 2, record=True)))
 
 
 def attention_to_memory():
-    memory = MemoryCache(torch.tensor([0, 3]), torch.tensor([3, 9]), Shared(torch.randn(1, 12, 64)))
-    given = torch.randn(200, 32), torch.randn(32), memory, 0, torch.randn(64), 9, 2
+    bias, layout = torch.randn(64), PackedLayout.of(torch.arange(9) < torch.tensor([[3], [9]]))
+    with torch.no_grad():
+        memory = MemoryCache.of(torch.randn(12, 64), bias, layout)
+    given = torch.randn(200, 32), torch.randn(32), memory, bias, 2
     return torch.no_grad()(lambda: tuple(memory_attention(*given, record=True)))
 
 
@@ -177,6 +171,7 @@ CALLS = [
 
 
 @pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("threads", [1, 3], ids="{} threads".format, indirect=True)
 @pytest.mark.parametrize("persistently", [False, True])
 @pytest.mark.parametrize("arguments", CALLS, ids=lambda function: function.__name__)
 def test_a_failed_allocation_is_a_memory_error(arguments, persistently):
