@@ -147,7 +147,7 @@ def kv_cache_reference(
     """The PyTorch reference: gather each hypothesis' keys and values, then attend."""
     lengths = torch.tensor([0, *(len(step) for step in steps[:-1])], device=origin.device)
     rows = origin + lengths.cumsum(0)  # (N, t)
-    every = torch.cat(list(steps)).index_select(0, rows.flatten()).view(*rows.shape, -1) + bias  # (N, t, 3D)
+    every = torch.cat(list(steps)).index_select(0, rows.flatten()).view(*rows.shape, bias.numel()) + bias  # (N, t, 3D)
     _, keys, values = (split_heads(x, heads) for x in every.chunk(3, -1))  # (N, H, t, d)
     query = split_heads((qkv + bias)[:, None].chunk(3, -1)[0], heads)  # (N, H, 1, d)
     return attend_one(query, keys, values, None, record=record)
