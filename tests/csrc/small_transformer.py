@@ -115,7 +115,10 @@ class SmallTransformer:
         sources = SourceBatch(pointer(self.encoder), 1.0, *(x.data_ptr() for x in inputs), *sizes)
         room = int(self.limits.clamp(min=1).max()) * self.beam
         starts, counts = torch.arange(self.sentences) * room, torch.zeros(self.sentences, dtype=torch.int64)
-        tokens, columns = torch.zeros(self.sentences, room, dtype=torch.int64), torch.zeros(2, self.sentences, self.beam)
+        tokens, columns = (
+            torch.zeros(self.sentences, room, dtype=torch.int64),
+            torch.zeros(2, self.sentences, self.beam),
+        )
         lengths, finished = torch.zeros(2, self.sentences, self.beam, dtype=torch.int64)
         logs = torch.zeros(tokens.shape)
         found = starts, counts, tokens, lengths, finished, logs, columns[0], columns[1]

@@ -129,7 +129,7 @@ def test_steps_go_on_after_the_last_column():
         output, state, _ = model.step(batch.prefix[:, place], state, memory)
         assert_close(output, whole[:, place], rtol=1e-4, atol=1e-5)
         assert [len(recent) for recent in state.inputs] == [2, 4, 2]
-    assert state.place == 9
+    assert state.position == 9
 
 
 @torch.no_grad()

@@ -1,13 +1,12 @@
 """ByteNet: Kalchbrenner et al., Neural Machine Translation in Linear Time, arXiv 1610.10099v2, 2016.
 
-Two stacks of dilated convolutions, one upon the other: place t of the decoder reads column t of the encoder, and there
-is no attention. The encoder writes more columns than the source has characters, as many as a target is expected to need
-at most: |t^| = a|s| + b, by default 1.2|s| (section 3.2, dynamic unfolding).
+Two stacks of dilated convolutions without attention: decoder position t reads encoder column t. The encoder computes
+more columns than the source has characters, an estimate of the maximum target length: |t^| = a|s| + b, by default
+1.2|s| (section 3.2, dynamic unfolding).
 
-The columns after the source are those of a learned filler that stands in the source's place; a target that outgrows
-them reads zeros from then on. Departures: a linear map joins the embedding of the target and the encoder's column, both
-of the stream's width; dropout; and neither the multiplicative blocks of the paper's language model nor the bags of
-n-grams of its first version are here.
+The input of the columns after the source is a learned filler vector; a target longer than the columns reads zeros.
+Departures: a linear map joins the target embedding and the encoder column, both of the width of the residual stream;
+dropout; neither the multiplicative blocks of the paper's language model nor the bags of n-grams of its first version.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class ByteNetConfig(ModelConfig):
 
     @model_validator(mode="after")
     def sizes_fit(self) -> ByteNetConfig:
-        """The width is halved inside the blocks, and the encoder looks as far to the right as to the left."""
+        """Check that the width is even, for the blocks halve it, and that the encoder kernel is symmetric."""
         if self.width % 2:
             raise ValueError(f"width {self.width} cannot be halved: give an even number")
         if self.encoder_kernel % 2 == 0:
@@ -62,7 +61,7 @@ class ByteNetConfig(ModelConfig):
         return self
 
     def columns(self, length: int) -> int:
-        """|t^|, the columns of the encoder for a source of this length (section 3.2); never fewer than the source."""
+        """|t^|, the number of encoder columns for a source of this length, and at least that length (section 3.2)."""
         return max(length, math.ceil(self.length_ratio * length + self.length_constant - 1e-6))
 
 
@@ -76,14 +75,14 @@ MINIATURE = ByteNetConfig(width=16, encoder_layers=2, decoder_layers=3, dilation
 
 
 class ByteNetState(NamedTuple):
-    """What the decoder keeps between steps."""
+    """The decoder state between steps."""
 
-    place: int
-    inputs: tuple[ConvolutionCache, ...]  # of each block's convolution, the last (kernel - 1)·dilation: (N, D/2) each
+    position: int  # of the next token
+    inputs: tuple[ConvolutionCache, ...]  # per block, the last (kernel - 1)·dilation inputs: (N, D/2) each
 
 
 class Block(nn.Module):
-    """A residual block (section 3.6, with ReLU): from 2d to d, a dilated convolution, back to 2d, each after a norm."""
+    """A residual block with ReLU (section 3.6): 2d to d, dilated convolution, d to 2d, each after a layer norm."""
 
     def __init__(self, config: ByteNetConfig, kernel: int, dilation: int, *, causal: bool) -> None:
         super().__init__()
@@ -96,27 +95,27 @@ class Block(nn.Module):
         self.third_norm = nn.LayerNorm(inner)
         self.widen = Projection(inner, width, gain=2.0)
 
-    def forward(self, x: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """x (B, T, D); where hidden (B, T, 1) is True, the convolution reads zeros."""
-        read = self.before(x)
-        return self.after(x, self.convolution(read if hidden is None else read.masked_fill(hidden, 0.0)))
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """x (B, T, D); the convolution reads zeros where padding (B, T, 1) is True."""
+        inner = self.before(x)  # (B, T, D/2)
+        return self.after(x, self.convolution(inner if padding is None else inner.masked_fill(padding, 0.0)))
 
     def step(self, x: Tensor, inputs: ConvolutionCache) -> tuple[Tensor, ConvolutionCache]:
-        """One more place x (N, D)."""
+        """One position: x (N, D)."""
         convolved, inputs = self.convolution.step(self.before(x), inputs)
         return self.after(x, convolved), inputs
 
     def before(self, x: Tensor) -> Tensor:
-        """What the convolution reads: (..., D) to (..., D/2)."""
+        """The input of the convolution: (..., D) to (..., D/2)."""
         return F.relu(self.second_norm(self.narrow(F.relu(self.first_norm(x)))))
 
     def after(self, x: Tensor, convolved: Tensor) -> Tensor:
-        """The stream with what the convolution made of it."""
+        """The residual sum: x (..., D) and the output of the convolution (..., D/2) to (..., D)."""
         return x + dropout(self.widen(F.relu(self.third_norm(convolved))), self.probability, self.training)
 
 
 class ByteNet(nn.Module):
-    """A decoder of masked dilated convolutions that stands upon the columns of an encoder of dilated convolutions."""
+    """An encoder of dilated convolutions, and a decoder of masked dilated convolutions that reads its columns."""
 
     longest = None
 
@@ -125,7 +124,7 @@ class ByteNet(nn.Module):
         self.config = config
         width = config.width
         self.source_embedding, self.target_embedding = token_embeddings(sizes, width, config.dropout)
-        # There are no columns after the source unless more are made than it has characters.
+        # Without unfolding there are no columns after the source, and the filler would get no gradient.
         self.filler: nn.Parameter | None = None
         if config.length_ratio > 1 or config.length_constant:
             self.filler = nn.Parameter(torch.empty(width))
@@ -145,17 +144,17 @@ class ByteNet(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the summary holds the columns (B, U, D), the states those of its own places."""
+        """source.values (B, S) ids; the summary has all columns, (B, U, D), the states those of the source."""
         assert isinstance(source.values, Tensor)
         lengths = [self.config.columns(length) for length in source.mask.sum(1).tolist()]
         unfolded = padding_mask(torch.tensor(lengths, device=source.mask.device))  # (B, U)
-        hidden = ~unfolded[:, :, None]  # (B, U, 1)
+        padding = ~unfolded[:, :, None]  # (B, U, 1)
         x = fitted(self.source_embedding(source.values), unfolded.size(1))  # (B, U, D)
         if self.filler is not None:
             x = torch.where(fitted(source.mask[:, :, None], unfolded.size(1)), x, self.filler)
         for block in self.encoder:
-            x = block(x, hidden)
-        columns = self.encoder_norm(x).masked_fill(hidden, 0.0)
+            x = block(x, padding)
+        columns = self.encoder_norm(x).masked_fill(padding, 0.0)
         return Memory(fitted(columns, source.mask.size(1)), source.mask, summary=columns)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
@@ -167,23 +166,23 @@ class ByteNet(nn.Module):
         return Decoded(self.finish(x))
 
     def start(self, memory: Memory) -> ByteNetState:
-        """Zeros before the first place."""
+        """The state before the first token: convolution caches of zeros."""
         return ByteNetState(0, tuple(block.convolution.empty_cache(memory.states) for block in self.decoder_blocks()))
 
     def step(self, token: Tensor, state: ByteNetState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,), N = B·W: the W hypotheses of a sentence read one column."""
-        column = fitted(memory.summary[:, state.place :], 1).squeeze(1)  # (B, D)
+        """token (N,), N = B·W; the W hypotheses of a sentence share its column."""
+        column = fitted(memory.summary[:, state.position :], 1).squeeze(1)  # (B, D)
         column = column.repeat_interleave(len(token) // len(column), 0)  # (N, D)
         embedded = self.target_embedding(token[:, None]).squeeze(1)  # (N, D)
         x = self.join(torch.cat([embedded, column], -1))  # (N, D)
-        kept: list[ConvolutionCache] = []
+        caches: list[ConvolutionCache] = []
         for block, inputs in zip(self.decoder_blocks(), state.inputs, strict=True):
             x, inputs = block.step(x, inputs)
-            kept.append(inputs)
-        return Step(self.finish(x), ByteNetState(state.place + 1, tuple(kept)))
+            caches.append(inputs)
+        return Step(self.finish(x), ByteNetState(state.position + 1, tuple(caches)))
 
     def finish(self, x: Tensor) -> Tensor:
-        """One more 1x1 convolution upon the last block, (..., D) to (..., D)."""
+        """The 1x1 convolution after the last block, (..., D) to (..., D)."""
         return F.relu(self.last(F.relu(self.decoder_norm(x))))
 
     def logits(self, outputs: Tensor) -> Tensor:
@@ -191,16 +190,16 @@ class ByteNet(nn.Module):
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
     def decoder_blocks(self) -> list[Block]:
-        """The decoder's blocks with their type, which a module list forgets."""
+        """The decoder blocks, typed: a module list loses the type."""
         return cast("list[Block]", self.decoder)
 
 
 def fitted(x: Tensor, length: int) -> Tensor:
-    """x (B, T, D) cut to a length, or with zeros behind it up to that length."""
+    """x (B, T, D) truncated or zero-padded to a length."""
     return F.pad(x[:, :length], (0, 0, 0, max(0, length - x.size(1))))
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Where each sequence of a packed batch begins, and where each packed position is in the padded batch.
+    """The offsets of the sequences in a packed batch, and the index of each position in the padded batch.
 
-    Without `indices` the batch keeps its padding, and N = B·T: a graph that is traced or compiled needs shapes that do
-    not depend on values.
+    Without `indices` the batch keeps its padding and N = B·T: traced or compiled graphs need shapes that do not depend
+    on values.
     """
 
     cu_seqlens: Tensor  # (B + 1,) int64, cumulative sequence lengths, from 0 to N
@@ -34,7 +34,7 @@ class PackedLayout:
         if cu_seqlens.device.type == "cpu":
             lengths = cu_seqlens.diff()
             if int(cu_seqlens[0]) != 0 or int(cu_seqlens[-1]) != len(indices) or bool((lengths < 0).any()):
-                raise ValueError("PackedLayout: cu_seqlens must rise from 0 to the number of indices")
+                raise ValueError("PackedLayout: cu_seqlens must ascend from 0 to the number of indices")
             if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < mask.numel():
                 raise IndexError(f"PackedLayout: an index is outside of the batch {tuple(mask.shape)}")
             if len(lengths) and int(lengths.max()) > mask.size(1):
@@ -72,6 +72,6 @@ class PackedLayout:
         return x.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, self.indices, x).view(shape)
 
     def positions(self) -> Tensor:
-        """(N,) the position of each packed element in its sequence, counted in the padded batch."""
+        """(N,) the position of each packed element in the padded sequence."""
         every = torch.arange(self.mask.size(1), device=self.mask.device)
         return self.pack(every.expand(self.mask.size(0), -1))

@@ -11,7 +11,7 @@ from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_shape, runs_on_inference_kernel
 
 MOST_QUERIES = 8
-"""The most queries of a sentence for which the kernel is faster than two batched matrix products."""
+"""The maximum number of queries per sentence for which the kernel is faster than two batched matrix products."""
 
 
 class SingleHeadAttention(NamedTuple):
