@@ -111,8 +111,10 @@ def checkout(commit: str) -> Version:
             if archive.returncode:
                 raise SystemExit(f"git has no commit {commit}: {archive.stderr.decode(errors='replace').strip()}")
             subprocess.run(["tar", "--extract", "--directory", str(source.parent)], input=archive.stdout, check=True)
-            build = "from setuptools import setup; setup()"
-            command = [sys.executable, "-c", build, "--quiet", "build_ext", "--inplace"]
+            setup = (
+                ["setup.py"] if (source.parent / "setup.py").is_file() else ["-c", "import setuptools as s; s.setup()"]
+            )
+            command = [sys.executable, *setup, "--quiet", "build_ext", "--inplace"]
             subprocess.run(command, cwd=source.parent, check=True)
             (folder / "built").touch()
     without = folder / "without-kernels" / "src"

@@ -11,7 +11,6 @@ import torch
 from torch.testing import assert_close
 
 from contracts.registered_models import SEPARATE, SIZES, build_model, choice_of, make_batch, registered_models, take
-from saccade.csrc.library import without_kernels
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
@@ -21,6 +20,7 @@ from saccade.inference.loading import translator_from
 from saccade.interface import Decodes, Encodes, Source, VocabularySizes, reorder, select
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder
 from saccade.models.registry import load_family
+from saccade.ops.dispatch import without_kernels
 from saccade.symbols import Symbols
 from saccade.training.config import TrainingConfig
 from saccade.training.gradient_accumulation import accumulate

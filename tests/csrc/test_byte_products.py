@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from contracts.registered_models import build_model, make_batch
-from saccade.csrc.library import without_kernels
 from saccade.interface import Source
 from saccade.models.registry import FAMILIES
 from saccade.ops import int8_linear as subject
+from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import QuantizedMatrix, int8_linear, int8_linear_reference, quantize, quantized_form
 from saccade.ops.linear import linear, packed_linear
 from saccade.plans.quantization import quantize_model

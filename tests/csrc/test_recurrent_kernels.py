@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from saccade.csrc.library import without_kernels
 from saccade.layers.masks import padding_mask
 from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent
+from saccade.ops.dispatch import without_kernels
 from saccade.ops.glu import linear_glu
 from saccade.ops.recurrent_cells import GATES, RecurrentState, recurrent_cell
 from saccade.ops.single_head_attention import MOST_QUERIES as FEW

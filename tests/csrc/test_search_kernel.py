@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from contracts.registered_models import build_model
-from saccade.csrc.library import without_kernels
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE
 from saccade.decoding.native import WIDEST
 from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Source, VocabularySizes
+from saccade.ops.dispatch import without_kernels
 from saccade.plans.quantization import quantize_model
 from saccade.symbols import Symbols
 

@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 from contracts.registered_models import build_model, make_batch
 from saccade.csrc import library as kernels
-from saccade.csrc.library import without_kernels
 from saccade.interface import Source
 from saccade.models import transformer_rows
+from saccade.ops.dispatch import without_kernels
 from saccade.ops.linear import MOST_ROWS as FEW
 from saccade.ops.linear import linear
 from saccade.plans.quantization import quantize_model

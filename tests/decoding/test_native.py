@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.registered_models import build_model
-from saccade.csrc.library import library, without_kernels
+from saccade.csrc.library import library
 from saccade.decoding import native
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import constraints_of
@@ -18,6 +18,7 @@ from saccade.decoding.native import native_decoder_for
 from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Memory, Source, VocabularySizes
 from saccade.models.transformer import Transformer
+from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import int8_available
 from saccade.plans.quantization import quantize_model
 from saccade.symbols import Symbols

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from contracts.registered_models import build_model, make_batch, registered_models
-from saccade.csrc.library import level, without_kernels
+from saccade.csrc.library import level
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.screening import LEAST_ROWS
 from saccade.decoding.search import SearchRequest, search
+from saccade.ops.dispatch import without_kernels
 from saccade.symbols import Symbols
 
 LENGTHS = [1 + row % 7 for row in range(LEAST_ROWS + 5)]

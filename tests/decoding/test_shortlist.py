@@ -8,11 +8,11 @@ from torch import Tensor
 
 from contracts.registered_models import build_model
 from fake_model import SYMBOLS, FakeModel, fake_memory, fake_source
-from saccade.csrc.library import without_kernels
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Memory, Product, VocabularySizes
+from saccade.ops.dispatch import without_kernels
 
 VOCABULARY = 40
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]

@@ -10,7 +10,6 @@ import torch
 from laws.subjects import build_model, choice_of
 
 from saccade import model_folder as module
-from saccade.csrc.library import without_kernels
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
@@ -36,6 +35,7 @@ from saccade.interface import Source, Step, select
 from saccade.layers import attention
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder, vocabulary_sizes
 from saccade.models.transformer import Transformer
+from saccade.ops.dispatch import without_kernels
 
 WORDS = ["ab", "cd", "ef", "gh"]
 PAIRS = [

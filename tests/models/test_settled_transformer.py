@@ -11,11 +11,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from contracts.registered_models import build_model, make_batch
-from saccade.csrc.library import library, without_kernels
+from saccade.csrc.library import library
 from saccade.interface import Memory
 from saccade.models import transformer_rows
 from saccade.models.transformer import Transformer
 from saccade.models.transformer_rows import SETTLED, settled
+from saccade.ops.dispatch import without_kernels
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler has built the kernels")
 

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from saccade.csrc.library import library, without_kernels
+from saccade.csrc.library import library
 from saccade.interface import Shared
 from saccade.ops.argmax_int8 import argmax_int8, argmax_reference
 from saccade.ops.bias_activation import bias_relu
 from saccade.ops.cross_entropy import chunked_cross_entropy, loss_and_grad, paired_loss_and_grad
+from saccade.ops.dispatch import without_kernels
 from saccade.ops.dropout import dropout
 from saccade.ops.glu import bias_glu, linear_glu
 from saccade.ops.int8_linear import QuantizedMatrix, int8_available, int8_linear, int8_linear_reference

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from contracts.registered_models import build_model, make_batch, registered_models
-from saccade.csrc.library import without_kernels
+from saccade.ops.dispatch import without_kernels
 from saccade.training.compute_settings import compile_layers
 from saccade.training.objectives.likelihood import Likelihood
 

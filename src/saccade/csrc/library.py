@@ -10,10 +10,8 @@ differs. `SACCADE_KERNELS` names another folder to load libraries from, for exam
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -21,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from saccade.csrc.abi import (
     STRUCTURES,
@@ -111,8 +108,6 @@ FAILURES: dict[int, tuple[type[Exception], str]] = {
     4: (RuntimeError, "not available at this instruction-set level"),
 }
 """The exception for each status of `status.h` but 0, success."""
-
-allowed = True
 
 
 class StructureField(ctypes.Structure):
@@ -205,30 +200,13 @@ def structure_fields(found: ctypes.CDLL) -> dict[str, dict[str, tuple[int, int]]
     return structures
 
 
-@contextlib.contextmanager
-def without_kernels() -> Iterator[None]:
-    """Use the PyTorch references only."""
-    global allowed
-    before, allowed = allowed, False
-    try:
-        yield
-    finally:
-        allowed = before
-
-
-def usable(x: Tensor) -> bool:
-    """Whether there are kernels for a tensor like this one: float32, on the CPU, no autocast."""
-    ours = x.device.type == "cpu" and x.dtype == torch.float32 and allowed and library() is not None
-    return ours and not torch.is_autocast_enabled("cpu")
-
-
 def kernel(name: str, *arguments: object) -> None:
     """Run a kernel on as many threads as PyTorch uses; tensors are given by address and must stay alive.
 
     A failure is an exception: MemoryError, IndexError or RuntimeError.
     """
     found = library()
-    assert found is not None, "ask `usable` first"
+    assert found is not None, "the caller asks ops/dispatch.py first"
     status = getattr(found, "saccade_" + name)(torch.get_num_threads(), *arguments)
     if status:
         error, what = FAILURES[status]

@@ -1,4 +1,4 @@
-"""Greedy search without all logits: the output layer in int8 screens for the largest (ops/argmax_int8.py)."""
+"""Greedy search without computing all logits: an int8 output layer finds the largest (ops/argmax_int8.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from torch import Tensor
 
 from saccade.interface import Product
 from saccade.ops.argmax_int8 import argmax_int8
-from saccade.ops.arguments import runs_on_kernel
 from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
 
 LEAST_ROWS = 32
@@ -30,7 +29,7 @@ class Screen:
 
 def screen_of(product: Product | None) -> Screen | None:
     """Quantize an output layer for screening; None without kernels, or with too few rows to gain from it."""
-    if product is None or len(product.inputs) < LEAST_ROWS or not runs_on_kernel(product.inputs):
+    if product is None or len(product.inputs) < LEAST_ROWS:
         return None
     weight = quantize(product.weight.detach(), product.bias)
     return None if weight is None else Screen(weight, exact=quantized_form(product.weight) is None)

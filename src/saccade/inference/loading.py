@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 
 from saccade.config import build
-from saccade.csrc.library import library
 from saccade.data.lexicon.lexicon_file import read_lexicon
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers
 from saccade.decoding.config import DecodingConfig
@@ -40,6 +39,7 @@ from saccade.model_folder import (
 from saccade.models.family import ModelConfig
 from saccade.models.registry import choose
 from saccade.models.transformer import TransformerConfig
+from saccade.ops.dispatch import kernels_in_use
 from saccade.ops.int8_linear import int8_available
 
 READ_ATTEMPTS = 3  # training may replace a model folder while it is read
@@ -82,7 +82,7 @@ def load(
 
 def load_translator(path: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
     """The translator of one model folder; `auto` is CTranslate2 only if torch has no kernels for the precision."""
-    has_kernels = library() is not None and (precision == "float32" or int8_available())
+    has_kernels = kernels_in_use() and (precision == "float32" or int8_available())
     if engine == "torch" or (engine == "auto" and has_kernels):
         if precision == "int8":
             check_int8(device)
@@ -118,7 +118,7 @@ def check_int8(device: torch.device) -> None:
         do = f"choose the device cpu, or {USE_FLOAT32}"
         raise UsageError(f"int8 runs on the CPU only, not on {device.type}", do=do)
     if not int8_available():
-        needed = "AVX2" if library() is not None else "AVX2, and a C compiler when Saccade is installed"
+        needed = "AVX2" if kernels_in_use() else "AVX2, and a C compiler when Saccade is installed"
         raise UsageError(f"the int8 kernels are not available on this machine: they need {needed}", do=USE_FLOAT32)
 
 

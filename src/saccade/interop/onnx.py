@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from saccade.csrc.library import without_kernels
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
@@ -35,6 +34,7 @@ from saccade.interop.huggingface_tokenizer import TARGET, save_tokenizers
 from saccade.interop.pytree import Leaf, leaves, with_leaves
 from saccade.interop.traceable import MAX_POSITIONS, lengths_recorded, traceable
 from saccade.layers.masks import padding_mask
+from saccade.ops.dispatch import without_kernels
 from saccade.symbols import Symbols
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "saccade.json"

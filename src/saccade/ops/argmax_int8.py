@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import address, require_alike, require_shape, runs_on_kernel
+from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.int8_linear import QuantizedMatrix
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from saccade.csrc.library import usable
-
 
 def require_alike(op: str, **tensors: Tensor | None) -> None:
     """Raise TypeError unless all floating-point tensors have one dtype (except under autocast) and one device."""
@@ -45,16 +43,6 @@ def require_heads(op: str, width: int, heads: int) -> None:
     """Raise ValueError unless the width is a multiple of the number of heads."""
     if heads < 1 or width < 1 or width % heads:
         raise ValueError(f"{op}: {heads} heads do not divide a width of {width}")
-
-
-def runs_on_kernel(x: Tensor) -> bool:
-    """Whether a kernel can run: float32 on the CPU, kernels built, no autocast, not under torch.compile."""
-    return not torch.compiler.is_compiling() and usable(x)
-
-
-def runs_on_inference_kernel(x: Tensor) -> bool:
-    """Whether a kernel without a backward pass can run: as `runs_on_kernel`, with gradients disabled."""
-    return not torch.is_grad_enabled() and runs_on_kernel(x)
 
 
 def address(x: Tensor | None) -> int | None:

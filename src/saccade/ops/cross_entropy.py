@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import address, require_alike, require_indices, require_shape, runs_on_kernel
+from saccade.ops.arguments import address, require_alike, require_indices, require_shape
+from saccade.ops.dispatch import runs_on_kernel
 
 CHUNK = 1 << 21  # logits at once on a CPU: 8 MB in float32, small enough for a shared cache
 LARGE_CHUNK = 1 << 26  # logits at once on other devices

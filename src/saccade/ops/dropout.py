@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import runs_on_kernel
+from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.rng import draw_seed
 
 LEVELS = 1 << 16

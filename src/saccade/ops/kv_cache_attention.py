@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from saccade.csrc.library import kernel
 from saccade.interface import Shared
-from saccade.ops.arguments import address, require_alike, require_heads, require_shape, runs_on_inference_kernel
+from saccade.ops.arguments import address, require_alike, require_heads, require_shape
+from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.packed import PackedLayout
 from saccade.ops.varlen_attention import split_heads
 

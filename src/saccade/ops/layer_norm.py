@@ -10,7 +10,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import address, require_alike, require_shape, runs_on_kernel
+from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout, dropout_threshold
 from saccade.ops.rng import draw_seed
 

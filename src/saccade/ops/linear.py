@@ -10,7 +10,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import address, require_alike, require_shape, runs_on_inference_kernel, runs_on_kernel
+from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.dispatch import runs_on_inference_kernel, runs_on_kernel
 from saccade.ops.int8_linear import int8_linear, quantized_form
 
 MOST_ROWS = 8

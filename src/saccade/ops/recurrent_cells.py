@@ -18,7 +18,8 @@ from torch import Tensor
 
 from saccade.csrc.abi import RecurrentGates
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import address, require_alike, require_indices, require_shape, runs_on_inference_kernel
+from saccade.ops.arguments import address, require_alike, require_indices, require_shape
+from saccade.ops.dispatch import runs_on_inference_kernel
 
 CellKind = Literal["lstm", "gru"]
 GATES: dict[CellKind, int] = {"lstm": 4, "gru": 3}

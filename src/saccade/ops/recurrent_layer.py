@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from saccade.ops.arguments import require_indices, require_shape, runs_on_inference_kernel
+from saccade.ops.arguments import require_indices, require_shape
+from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.linear import linear
 from saccade.ops.recurrent_cells import CellKind, RecurrentState, gru_state, lstm_state, recurrent_cell, scan
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import address, require_alike, require_shape, runs_on_inference_kernel
+from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.dispatch import runs_on_inference_kernel
 
 MOST_QUERIES = 8
 """The maximum number of queries per sentence for which the kernel is faster than two batched matrix products."""

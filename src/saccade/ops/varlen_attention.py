@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from saccade.csrc.abi import ProjectedColumn
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import require_alike, require_heads, require_shape, runs_on_kernel
+from saccade.ops.arguments import require_alike, require_heads, require_shape
+from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout as apply_dropout
 from saccade.ops.packed import PackedLayout
 

@@ -37,7 +37,7 @@ from saccade.layers.feed_forward import FeedForward
 from saccade.layers.multi_head import CrossAttention, SelfAttention
 from saccade.layers.positions import ConcatenatedPositions
 from saccade.models.transformer import DecoderLayer, EncoderLayer, LayerState, Transformer
-from saccade.ops.arguments import runs_on_inference_kernel
+from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
 from saccade.ops.kv_cache_attention import KVCache, MemoryCache
 from saccade.ops.packed import PackedLayout

@@ -9,10 +9,10 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from contracts.registered_models import SIZES, build_model, choice_of, make_batch
-from saccade.csrc.library import without_kernels
 from saccade.interface import Product
 from saccade.ops import cross_entropy as op
 from saccade.ops.cross_entropy import loss_and_grad
+from saccade.ops.dispatch import without_kernels
 from saccade.training.objectives.likelihood import Likelihood, cross_entropy
 
 

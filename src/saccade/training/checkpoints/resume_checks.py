@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from saccade.csrc.library import level
 from saccade.errors import SaccadeError
+from saccade.ops.dispatch import kernel_level
 from saccade.training.config import RunConfig, TrainingConfig
 from saccade.version import __version__
 
@@ -77,7 +77,7 @@ def numeric_environment(device: torch.device, processes: int, precision: str) ->
         "precision": precision,
         "threads": str(torch.get_num_threads()),
         "processes": str(processes),
-        "kernels": level() or "none",
+        "kernels": kernel_level() or "none",
     }
     return facts if device.type == "cpu" else facts | {"threads": "any", "processor": "any", "kernels": "any"}
 

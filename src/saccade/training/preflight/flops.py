@@ -12,8 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from saccade.csrc.library import without_kernels
 from saccade.data.sampling.batches import Batch
+from saccade.ops.dispatch import without_kernels
 from saccade.training.objectives.objective import Objective
 
 

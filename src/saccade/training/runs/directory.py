@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from saccade.config import Config, write_yaml
-from saccade.csrc.library import level
 from saccade.errors import SaccadeError
 from saccade.folder import fsync, partial_path, recover, write_json
+from saccade.ops.dispatch import kernel_level
 from saccade.version import __version__
 
 ENVIRONMENT = "env.json"
@@ -149,7 +149,7 @@ def environment() -> dict[str, str | int]:
         "torch": torch.__version__,
         "platform": platform.platform(),
         "processor": torch.backends.cpu.get_cpu_capability(),
-        "kernels": level() or "none",
+        "kernels": kernel_level() or "none",
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
     }

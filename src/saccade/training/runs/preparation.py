@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from saccade.csrc.library import level
 from saccade.data.sampling.batch_sampler import BatchSampler, EpochPosition
 from saccade.data.sampling.batches import collate
 from saccade.data.tokenizers.bpe_dropout import bpe_dropout_from_config
@@ -20,6 +19,7 @@ from saccade.folder import atomic_folder, damaged, json_text, read_json, replace
 from saccade.inference.translator import Translator
 from saccade.model_folder import vocabulary_sizes
 from saccade.models.registry import Choice
+from saccade.ops.dispatch import kernel_level
 from saccade.training.checkpoints.background_saving import CheckpointSaver
 from saccade.training.checkpoints.checkpoint import (
     IntactCheckpoint,
@@ -196,7 +196,7 @@ def build_model(context: RunContext, data: RunData) -> Any:
     model = context.choice.build(vocabulary_sizes(data.tokenizers)).to(device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     context.tracker.say(f"model: {context.choice.family}, {parameters:,} parameters, on {device}")
-    if device.type == "cpu" and level() is None:
+    if device.type == "cpu" and kernel_level() is None:
         context.tracker.say("C kernels are not available, training is slower: install a C compiler and reinstall")
     return model
 
