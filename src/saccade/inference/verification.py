@@ -268,7 +268,7 @@ class OutputComparison:
 
     def __str__(self) -> str:
         if not self.gaps:
-            return f"{self.name} outputs are the same"
+            return f"{self.name} outputs are equal"
         what = "best and second are" if self.settings.beam == 1 else "the scores are"
         different = f"{len(self.gaps)} of {self.count} {self.name} outputs differ"
         return f"{different}, where {what} at most {max(self.gaps):.1e} apart"

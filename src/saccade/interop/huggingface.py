@@ -57,7 +57,7 @@ def save_huggingface(
 
 
 def not_expressible(config: ModelConfig, tokenizers: Tokenizers) -> str | None:
-    """The setting that Hugging Face cannot express; None if there is none."""
+    """The reason why Hugging Face cannot express a model; None if it can."""
     if not isinstance(config, TransformerConfig):
         return "the model is not a Transformer"
     if config.radius is not None:

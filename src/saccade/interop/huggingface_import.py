@@ -240,7 +240,7 @@ def check_names(listed: list[Entry], tensors: Mapping[str, Tensor], config: Tran
     if unexpected := tensors.keys() - needed - tables - {BIAS, *POSITIONS}:
         raise damaged(path, f"the tensor {shown(min(unexpected))} is not part of the model in config.json")
     if config.norm == "post" and config.positions != "sinusoidal":
-        raise refused(path, "its positions are not sinusoidal", "takes such ones from a pre-norm model only")
+        raise refused(path, "its positions are not sinusoidal", "supports other positions only in pre-norm models")
 
 
 def check_sizes(
