@@ -131,7 +131,7 @@ def test_two_places_are_those_of_an_lstm_and_the_third_is_not():
     state = list(tape.recalled.chunk(2, -1))
     for place in range(3):
         recalled, _ = reader.recall(reader.score.input(x[:, place]), tape)
-        tape = reader.write(reader.input_gates(x[:, place]), recalled, tape)
+        tape = reader.append(reader.input_gates(x[:, place]), recalled, tape)
         state = list(torch.lstm_cell(x[:, place], state, *library, torch.zeros(24)))
         same = torch.allclose(tape.values[:, -1], torch.cat(state, -1), atol=1e-5)
         assert same == (place < 2)

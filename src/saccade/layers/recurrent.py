@@ -43,7 +43,7 @@ class Recurrent(nn.Module):
         """One position: x (B, inputs)."""
         return recurrent_step(self.layer, x, state)
 
-    def zero_state(self, like: Tensor) -> RecurrentState:
+    def empty(self, like: Tensor) -> RecurrentState:
         """The zero state before the first position, for a batch like `like` (B, ...)."""
         return zero_state(self.kind, like.size(0), RecurrentWeights.of(self.layer).recurrent)
 
@@ -106,7 +106,7 @@ class FedRecurrent(nn.Module):
         """One position: projected (B, G·H), fed (B, F)."""
         return fed_recurrent_step(projected, fed, state, self.fed.weight, self.hidden.weight, self.hidden.bias)
 
-    def zero_state(self, like: Tensor) -> RecurrentState:
+    def empty(self, like: Tensor) -> RecurrentState:
         """The zero state before the first position, for a batch like `like` (B, ...)."""
         return zero_state(self.kind, like.size(0), self.hidden.weight)
 

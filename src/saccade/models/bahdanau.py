@@ -103,7 +103,7 @@ class Bahdanau(nn.Module):
     def start(self, memory: Memory) -> BahdanauState:
         """s_0 = tanh(W_s ←h_1), from the last state of the backward encoder (appendix A.2.2)."""
         hidden = torch.tanh(self.first_state(memory.summary))
-        zeros = self.decoder.zero_state(hidden)
+        zeros = self.decoder.empty(hidden)
         return BahdanauState(zeros._replace(hidden=hidden), OfMemory(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: BahdanauState, memory: Memory, *, record: bool = False) -> Step:

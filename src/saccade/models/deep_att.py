@@ -155,7 +155,7 @@ class DeepAtt(nn.Module):
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T), from the begin symbol on; the bottom layer runs step by step, the others all at once."""
         projected = self.bottom.project(self.target_embedding(prefix.T))  # (T, B, 4H)
-        state, keys = self.bottom.zero_state(memory.states), self.attention.project(memory)
+        state, keys = self.bottom.empty(memory.states), self.attention.project(memory)
         hiddens: list[Tensor] = []
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
@@ -175,8 +175,8 @@ class DeepAtt(nn.Module):
 
     def start(self, memory: Memory) -> DeepAttState:
         """Every layer starts from a zero state, so the first attention weights depend on the source alone."""
-        upper = (layer.recurrent.zero_state(memory.states) for layer in self.upper_layers())
-        return DeepAttState((self.bottom.zero_state(memory.states), *upper), OfMemory(self.attention.project(memory)))
+        upper = (layer.recurrent.empty(memory.states) for layer in self.upper_layers())
+        return DeepAttState((self.bottom.empty(memory.states), *upper), OfMemory(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: DeepAttState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""

@@ -108,7 +108,7 @@ class Gnmt(nn.Module):
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T), from the begin symbol on; the bottom layer runs step by step, the others all at once."""
         projected = self.bottom.project(self.target_embedding(prefix.T))  # (T, B, 4D)
-        state, keys = self.bottom.zero_state(memory.states), self.attention.project(memory)
+        state, keys = self.bottom.empty(memory.states), self.attention.project(memory)
         hiddens: list[Tensor] = []
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
@@ -129,8 +129,8 @@ class Gnmt(nn.Module):
     def start(self, memory: Memory) -> GnmtState:
         """Every layer starts from a zero state, so the first attention weights depend on the source alone."""
         layers = (
-            self.bottom.zero_state(memory.states),
-            *(layer.zero_state(memory.states) for layer in self.upper_layers()),
+            self.bottom.empty(memory.states),
+            *(layer.empty(memory.states) for layer in self.upper_layers()),
         )
         return GnmtState(layers, OfMemory(self.attention.project(memory)))
 
