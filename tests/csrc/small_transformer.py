@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from saccade.csrc.abi import (
+    DecoderLayerWeights,
     DecoderStack,
+    EncoderLayerWeights,
     EncoderStack,
     HypothesisBuffers,
     KVCacheView,
@@ -64,6 +66,7 @@ class SmallTransformer:
 
     def stack(self, kind):
         decoder = kind is DecoderStack
+        layer = DecoderLayerWeights if decoder else EncoderLayerWeights
         layers = []
         for _ in range(LAYERS):
             matrices = [self.random(*shape) for shape in ENCODER_MATRICES + (CROSS_MATRICES if decoder else [])]
@@ -77,8 +80,8 @@ class SmallTransformer:
                 self.kept.append([quantize(matrix) for matrix in matrices])
                 forms.int8 = (Int8Weight * len(matrices))(*(form.structure for form in self.kept[-1]))
             norms = (LayerNormWeights * (3 if decoder else 2))(*(self.norm() for _ in range(3 if decoder else 2)))
-            layers.append(kind.layer(*(x.data_ptr() for x in pointers), forms, norms))
-        return kind(StackShape(LAYERS, HEADS, WIDTH, INNER, 1), self.norm(), (kind.layer * LAYERS)(*layers))
+            layers.append(layer(*(x.data_ptr() for x in pointers), forms, norms))
+        return kind(StackShape(LAYERS, HEADS, WIDTH, INNER, 1), self.norm(), (layer * LAYERS)(*layers))
 
     def memory(self) -> PackedMemory:
         ranges = self.first.data_ptr(), self.counts.data_ptr(), len(self.first)

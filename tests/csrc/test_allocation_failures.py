@@ -11,7 +11,6 @@ from torch.testing import assert_close
 
 from csrc.small_transformer import SmallTransformer
 from saccade.csrc.library import kernel
-from saccade.interface import Shared
 from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.bias_activation import bias_relu
 from saccade.ops.cross_entropy import paired_loss_and_grad
@@ -71,15 +70,20 @@ def cross_attention():
     return lambda: gradients(lambda *x: varlen_cross_attention(*x, layout, layout, 2).context, *leaves)
 
 
+@torch.no_grad()
 def cache_attention():
-    cache = KVCache(torch.arange(200)[:, None].repeat(1, 5), Shared(tuple(torch.randn(1, 200, 96) for _ in range(5))))
-    bias = torch.randn(96)
-    return torch.no_grad()(lambda: tuple(kv_cache_attention(cache, 0, bias, 2, record=True)))
+    bias, qkv = torch.randn(96), torch.randn(200, 96)
+    cache = KVCache.empty(200, qkv)
+    for _ in range(5):
+        cache = cache.append(qkv, bias)
+    return torch.no_grad()(lambda: tuple(kv_cache_attention(qkv, cache, bias, 2, record=True)))
 
 
+@torch.no_grad()
 def attention_to_memory():
-    memory = MemoryCache(torch.tensor([0, 3]), torch.tensor([3, 9]), Shared(torch.randn(1, 12, 64)))
-    given = torch.randn(200, 32), torch.randn(32), memory, 0, torch.randn(64), 9, 2
+    bias = torch.randn(64)
+    memory = MemoryCache.of(torch.randn(12, 64), bias, PackedLayout.of(torch.arange(9) < torch.tensor([[3], [9]])))
+    given = torch.randn(200, 32), torch.randn(32), memory, bias, 2
     return torch.no_grad()(lambda: tuple(memory_attention(*given, record=True)))
 
 
