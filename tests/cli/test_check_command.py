@@ -221,7 +221,7 @@ def test_too_few_positions_are_an_error(data: Path, files: Path, saccade: Saccad
 def test_too_little_memory_is_a_warning(
     data: Path, files: Path, saccade: Saccade, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saccade.training.preflight.forecast.available_memory", lambda _: 1000)
+    monkeypatch.setattr("saccade.training.preflight.memory_and_time_forecast.available_memory", lambda _: 1000)
     result = saccade("check", *options(data, "train"), *TINY)
     assert result.code == 0
     assert "warning: the longest batch is expected to need" in result.out

@@ -15,7 +15,8 @@ from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.bias_activation import bias_relu
 from saccade.ops.cross_entropy import paired_loss_and_grad
 from saccade.ops.int8_linear import QuantizedMatrix, int8_linear, panel_sizes
-from saccade.ops.kv_cache_attention import KVCache, MemoryCache, kv_cache_attention, memory_attention
+from saccade.ops.kv_cache import KVCache, MemoryCache
+from saccade.ops.kv_cache_attention import kv_cache_attention, memory_attention
 from saccade.ops.layer_norm import residual_layer_norm
 from saccade.ops.packed import PackedLayout
 from saccade.ops.single_head_attention import single_head_attention

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from test_huggingface import SUBJECTS, transformers
 
 from saccade.errors import SaccadeError
-from saccade.interop.huggingface import save_huggingface
+from saccade.interop.huggingface_export import save_huggingface
 from saccade.interop.huggingface_import import Imported, load_huggingface
 
 

@@ -7,7 +7,8 @@ from torch.testing import assert_close
 from ops.comparison import kernel_and_reference
 from saccade.interface import reorder
 from saccade.layers.masks import padding_mask
-from saccade.ops.kv_cache_attention import KVCache, MemoryCache, Window, kv_cache_attention, memory_attention
+from saccade.ops.kv_cache import KVCache, MemoryCache
+from saccade.ops.kv_cache_attention import Window, kv_cache_attention, memory_attention
 from saccade.ops.packed import PackedLayout
 
 pytestmark = [

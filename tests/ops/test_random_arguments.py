@@ -26,7 +26,8 @@ from saccade.ops.cross_entropy import chunked_cross_entropy, loss_and_grad, pair
 from saccade.ops.dropout import LEVELS, dropout, dropout_threshold
 from saccade.ops.glu import bias_glu, linear_glu
 from saccade.ops.int8_linear import QuantizedMatrix, int8_linear, int8_linear_reference
-from saccade.ops.kv_cache_attention import KVCache, MemoryCache, Window, kv_cache_attention, memory_attention
+from saccade.ops.kv_cache import KVCache, MemoryCache
+from saccade.ops.kv_cache_attention import Window, kv_cache_attention, memory_attention
 from saccade.ops.layer_norm import layer_norm, residual_layer_norm
 from saccade.ops.linear import linear, packed_linear
 from saccade.ops.packed import PackedLayout

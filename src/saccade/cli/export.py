@@ -46,7 +46,7 @@ def export(
     print(f"{format_}: {folder.choice.family}, {parameters:,} parameters, from {found}", file=sys.stderr, flush=True)
     with output_folder(output) as path:
         if format_ == "huggingface":
-            from saccade.interop.huggingface import save_huggingface
+            from saccade.interop.huggingface_export import save_huggingface
 
             save_huggingface(path, folder.model, folder.choice.config, folder.tokenizers, decoding)
         elif format_ == "onnx":

@@ -33,7 +33,7 @@ from saccade.inference.streaming import InputReady, read_windows
 from saccade.inference.translation import EMPTY, Candidate, ScoredPair, Translation
 from saccade.inference.unknown_words import align, check_cross_attention, text_with_replacements, words_of
 from saccade.interface import Source, Translates
-from saccade.plans.plan import plan_for
+from saccade.plans.plan_selection import plan_for
 from saccade.symbols import Symbols
 
 WINDOW = 2048  # sentences read at a time from a stream: enough to sort by length, few enough to hold in memory

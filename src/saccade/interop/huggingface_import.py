@@ -18,7 +18,7 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import damaged, read_json
 from saccade.interface import VocabularySizes
-from saccade.interop.huggingface import (
+from saccade.interop.huggingface_export import (
     ARCHITECTURES,
     CONFIG,
     GENERATION,

@@ -26,7 +26,8 @@ from saccade.layers.mixture_of_experts import MixtureOfExperts
 from saccade.layers.positions import SinusoidalPositions, sinusoids
 from saccade.layers.recurrent import Bidirectional
 from saccade.layers.residual import SublayerOutput
-from saccade.ops.kv_cache_attention import MemoryCache, memory_reference
+from saccade.ops.kv_cache import MemoryCache
+from saccade.ops.kv_cache_attention import memory_reference
 from saccade.ops.packed import PackedLayout
 from saccade.ops.recurrent_cells import RecurrentState
 

@@ -17,7 +17,8 @@ from saccade.layers.attention import Attended, attend, merge_heads, split_heads
 from saccade.layers.masks import window_mask
 from saccade.layers.multi_head import SelfAttentionStep, self_attention_projections
 from saccade.layers.residual import SublayerOutput
-from saccade.ops.kv_cache_attention import KVCache, kv_cache_attention
+from saccade.ops.kv_cache import KVCache
+from saccade.ops.kv_cache_attention import kv_cache_attention
 from saccade.ops.linear import packed_linear
 from saccade.ops.packed import PackedLayout
 

@@ -18,7 +18,8 @@ from saccade.layers.attention import Attended, attend, merge_heads, split_heads
 from saccade.layers.local_attention import SMALLEST_BLOCK
 from saccade.layers.multi_head import cross_attention_projections
 from saccade.layers.residual import SublayerOutput
-from saccade.ops.kv_cache_attention import MemoryCache, Window, memory_attention
+from saccade.ops.kv_cache import MemoryCache
+from saccade.ops.kv_cache_attention import Window, memory_attention
 from saccade.ops.linear import packed_linear
 from saccade.ops.packed import PackedLayout
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from saccade.layers.residual import SublayerOutput
-from saccade.ops.kv_cache_attention import KVCache, MemoryCache, kv_cache_attention, memory_attention
+from saccade.ops.kv_cache import KVCache, MemoryCache
+from saccade.ops.kv_cache_attention import kv_cache_attention, memory_attention
 from saccade.ops.linear import packed_linear
 from saccade.ops.packed import PackedLayout
 from saccade.ops.varlen_attention import varlen_cross_attention, varlen_self_attention

@@ -34,7 +34,7 @@ from saccade.layers.multi_head import CrossAttention, SelfAttention
 from saccade.layers.positions import PositionKind, PositionUse
 from saccade.layers.residual import Hidden, NormPlacement, Residual
 from saccade.models.family import Costs, Family, ModelConfig
-from saccade.ops.kv_cache_attention import KVCache, MemoryCache
+from saccade.ops.kv_cache import KVCache, MemoryCache
 from saccade.ops.packed import PackedLayout
 from saccade.symbols import Symbols
 

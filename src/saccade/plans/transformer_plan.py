@@ -39,7 +39,7 @@ from saccade.layers.positions import ConcatenatedPositions
 from saccade.models.transformer import DecoderLayer, EncoderLayer, LayerState, Transformer
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
-from saccade.ops.kv_cache_attention import KVCache, MemoryCache
+from saccade.ops.kv_cache import KVCache, MemoryCache
 from saccade.ops.packed import PackedLayout
 from saccade.ops.varlen_attention import LONGEST
 from saccade.plans.compiled_search import EncodedBatch, OutputTables, SourceTokens, run_search, supports

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from saccade.data.audit.report import SEVERITIES, DataReport, Severity, percentage
-from saccade.training.preflight.forecast import Forecast
+from saccade.training.preflight.memory_and_time_forecast import Forecast
 from saccade.training.units import format_bytes
 
 QUANTILES = (0.5, 0.9, 0.99)

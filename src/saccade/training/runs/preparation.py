@@ -42,7 +42,7 @@ from saccade.training.objectives.objective import Objective
 from saccade.training.optimizers import preload_optimizer_imports
 from saccade.training.preflight.disk_space import check_disk, estimate_disk_bytes
 from saccade.training.preflight.flops import FlopRate
-from saccade.training.preflight.forecast import forecast
+from saccade.training.preflight.memory_and_time_forecast import forecast
 from saccade.training.runs.data import RunData, check_lengths, fit_length_limit, load_data
 from saccade.training.runs.directory import RunDirectory
 from saccade.training.runs.tracking import Tracker

@@ -17,7 +17,7 @@ from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Loss
 from saccade.training.preflight import batch_trial
 from saccade.training.preflight.batch_trial import BatchShape, random_batch
-from saccade.training.preflight.forecast import Forecast, forecast, longest_shape, typical_shape
+from saccade.training.preflight.memory_and_time_forecast import Forecast, forecast, longest_shape, typical_shape
 
 SIZES = VocabularySizes(50, 60)
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from exported import PAIRS, SOURCES, Subject, difference, padded, subject, train
 from torch.nn.utils.rnn import pad_sequence
 
 from saccade.errors import SaccadeError
-from saccade.interop.huggingface import save_huggingface
+from saccade.interop.huggingface_export import save_huggingface
 from saccade.symbols import Symbols
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: nothing to compare with")
