@@ -60,3 +60,17 @@ def test_the_memory_of_several_sentences(heads, head, record, windowed, beam):
     ours, reference = kernel_and_reference(attend)
     assert_close(ours, reference, **CLOSE)
     assert (ours.weights is None) != record
+
+
+@torch.no_grad()
+def test_a_memory_whose_mask_has_holes():
+    mask = torch.tensor([[True, False, True, True], [False, True, False, False]])
+    kv, kv_bias, query = torch.randn(4, 16), torch.randn(16), torch.randn(4, 8)
+
+    def attend(mask):
+        memory = MemoryCache.of(kv, kv_bias, PackedLayout.of(mask))
+        return memory_attention(query, torch.zeros(8), memory, kv_bias, 2).context
+
+    ours, reference = kernel_and_reference(lambda: attend(mask))
+    assert_close(ours, reference, **CLOSE)
+    assert_close(ours, attend(padding_mask(torch.tensor([3, 1]))), **CLOSE)

@@ -77,6 +77,8 @@ class MemoryCache(NamedTuple):
         counts, longest = layout.mask.sum(1), layout.longest
         if runs_on_inference_kernel(kv):
             return cls(counts, longest, layout.cu_seqlens[:-1], Shared(kv), None)
+        if layout.indices is not None:  # without the holes that the mask may have
+            layout = PackedLayout.of(torch.arange(longest, device=kv.device) < counts[:, None])
         return cls(counts, longest, None, Shared(None), layout.unpack(kv + bias))
 
 
