@@ -69,7 +69,7 @@ def test_usage_errors_exit_with_2(arguments: str, message: str, saccade: Saccade
         ("translate missing", "missing: "),
         ("translate {full}", "full: "),
         ("info {lines}", "lines.txt: "),
-        ("evaluate --hypotheses {lines} --reference {three}", "hypotheses (2)"),
+        ("evaluate --hypotheses {lines} --reference {three}", "2 hypotheses"),
         ("evaluate --hypotheses {empty} --reference {three}", "empty.txt: "),
         ("evaluate missing --source {lines} --reference {three}", "three.txt: has 3 lines"),
         ("evaluate missing --source {lines} --reference {lines}", "missing: "),

@@ -8,7 +8,7 @@ import pytest
 from command_line import Saccade
 
 from saccade.config import read_yaml
-from saccade.layers import attention
+from saccade.ops import varlen_attention
 
 CHECKS = ["cached = uncached", "alone = in a batch", "explicit = fused", "scorer = search", "saved = loaded"]
 
@@ -39,8 +39,12 @@ def test_json_on_stdout_and_in_a_file(run: Path, tmp_path: Path, saccade: Saccad
 
 
 def test_failed_check_exits_with_1(run: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade) -> None:
-    original = attention.masked_softmax
-    monkeypatch.setattr(attention, "masked_softmax", lambda scores, mask: original(2 * scores, mask))
+    original = varlen_attention.attend_padded  # the path of recorded attention, here with a wrong scale
+
+    def attend_padded(query, *others, **options):
+        return original(2 * query, *others, **options)
+
+    monkeypatch.setattr(varlen_attention, "attend_padded", attend_padded)
     result = saccade("verify", run, "--sentences", 3)
     assert result.code == 1
     assert "explicit = fused    FAILED" in result.out

@@ -121,7 +121,9 @@ def check_cached_decoding(translator: Translator, examples: Sequence[Example]) -
         cached = stepped_outputs(model, batch, memory)[batch.mask]  # (M, D)
         largest = max(largest, largest_difference(model, cached, uncached))
         positions += len(uncached)
-    return judge("cached = uncached", model, largest, f"{len(examples):,} sentences, {positions:,} positions")
+    return judge(
+        "cached = uncached", translator.model, largest, f"{len(examples):,} sentences, {positions:,} positions"
+    )
 
 
 @torch.inference_mode()
@@ -163,7 +165,9 @@ def check_explicit_attention(translator: Translator, examples: Sequence[Example]
         for one, other in ((fused.outputs, explicit.outputs), stepped):
             largest = max(largest, largest_difference(model, other[batch.mask], one[batch.mask]))
         records = len(recorded.attention) + len(explicit.attention)
-    return judge("explicit = fused", model, largest, f"{len(examples):,} sentences, {records} attention records")
+    return judge(
+        "explicit = fused", translator.model, largest, f"{len(examples):,} sentences, {records} attention records"
+    )
 
 
 @torch.inference_mode()
@@ -185,7 +189,9 @@ def check_scores(translator: Translator, examples: Sequence[Example]) -> Equival
             largest = max(largest, score_difference(model, memory, outputs, symbols)) if outputs else largest
             count += len(outputs)
     largest = largest if count else math.inf  # a model that gives every output probability 0 has nothing to compare
-    return judge("scorer = search", model, largest, f"{count:,} outputs of greedy search, beam search and sampling")
+    return judge(
+        "scorer = search", translator.model, largest, f"{count:,} outputs of greedy search, beam search and sampling"
+    )
 
 
 def decode(

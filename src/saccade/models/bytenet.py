@@ -1,10 +1,10 @@
 """ByteNet: Kalchbrenner et al., Neural Machine Translation in Linear Time, arXiv 1610.10099v2, 2016.
 
 Two stacks of dilated convolutions: position t of the decoder reads column t of the encoder, and there is no attention.
-The encoder writes more columns than the source has characters, as many as a target is expected to need at most:
+The encoder computes more columns than the source has characters, an estimate of the maximum target length:
 |t^| = a|s| + b, by default 1.2|s| (section 3.2, dynamic unfolding).
 
-The columns after the source encode a learned filler embedding; a target that outgrows them reads zeros from then on.
+The columns after the source encode a learned filler embedding; a target with more positions reads zeros.
 Departures: a linear map joins the embedding of the target and the encoder's column, both of the width of the residual
 stream; dropout is added; the multiplicative blocks of the paper's language model and the bags of n-grams of its first
 version are left out.
@@ -54,7 +54,7 @@ class ByteNetConfig(ModelConfig):
 
     @model_validator(mode="after")
     def sizes_fit(self) -> ByteNetConfig:
-        """The width is halved inside the blocks; the encoder's convolutions are centred."""
+        """Check that the width is even, for the blocks halve it, and that the encoder kernel has a centre."""
         if self.width % 2:
             raise ValueError(f"width {self.width} cannot be halved: give an even number")
         if self.encoder_kernel % 2 == 0:
@@ -62,7 +62,7 @@ class ByteNetConfig(ModelConfig):
         return self
 
     def columns(self, length: int) -> int:
-        """|t^|, the columns of the encoder for a source of this length (section 3.2); never fewer than the source."""
+        """|t^|, the number of encoder columns for a source of this length (section 3.2), at least that length."""
         return max(length, math.ceil(self.length_ratio * length + self.length_constant - 1e-6))
 
 
@@ -127,7 +127,7 @@ class ByteNet(nn.Module):
         self.config = config
         width = config.width
         self.source_embedding, self.target_embedding = token_embeddings(sizes, width, config.dropout)
-        # Without more columns than characters there are none to fill.
+        # Without columns after the source the filler would get no gradient.
         self.filler: nn.Parameter | None = None
         if config.length_ratio > 1 or config.length_constant:
             self.filler = nn.Parameter(torch.empty(width))
@@ -193,7 +193,7 @@ class ByteNet(nn.Module):
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
     def decoder_blocks(self) -> list[Block]:

@@ -166,9 +166,8 @@ class Writer(nn.Module):
         self.deep = fusion == "deep"
         self.reader = Reader(inputs, width)
         self.score = AdditiveScore(inputs, width)
-        self.looked = nn.Linear(
-            width, width if self.deep else 4 * width, bias=False
-        )  # γ~ to the gate r (deep) or to all gates (shallow)
+        # γ~ to the gate r (deep) or to all gates (shallow)
+        self.looked = nn.Linear(width, width if self.deep else 4 * width, bias=False)
         self.input_transfer = nn.Linear(inputs, width) if self.deep else None
 
     def project(self, x: Tensor) -> Inputs:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Where each sequence of a packed batch begins, and where each packed position is in the padded batch.
+    """The offsets of the sequences in a packed batch, and the index of each position in the padded batch.
 
-    Without `indices` the batch keeps its padding, and N = B·T: a graph that is traced or compiled needs shapes that do
-    not depend on values.
+    Without `indices` the batch keeps its padding and N = B·T: traced or compiled graphs need shapes that do not depend
+    on values.
     """
 
     cu_seqlens: Tensor  # (B + 1,) int64, cumulative sequence lengths, from 0 to N
@@ -35,7 +35,7 @@ class PackedLayout:
         if mask.device.type == "cpu":  # elsewhere this would synchronise
             consistent = int(cu_seqlens[0]) == 0 and torch.equal(cu_seqlens.diff(), mask.sum(1))
             if not consistent or not torch.equal(indices, mask.flatten().nonzero().squeeze(1)):
-                raise ValueError("PackedLayout: cu_seqlens or indices are not those of the mask")
+                raise ValueError("PackedLayout: cu_seqlens or indices do not match the mask")
 
     @classmethod
     def of(cls, mask: Tensor) -> PackedLayout:
@@ -69,6 +69,6 @@ class PackedLayout:
         return x.new_zeros(shape[0] * shape[1], shape[2]).index_copy(0, self.indices, x).view(shape)
 
     def positions(self) -> Tensor:
-        """(N,) the position of each packed element in its sequence, counted in the padded batch."""
+        """(N,) the position of each packed element in the padded sequence."""
         every = torch.arange(self.mask.size(1), device=self.mask.device)
         return self.pack(every.expand(self.mask.size(0), -1))
