@@ -10,7 +10,7 @@ import pytest
 import torch
 from exported import SOURCES, Subject, difference, padded, subject
 from safetensors.torch import load_file, save_file
-from test_huggingface import SUBJECTS, transformers
+from test_huggingface_export import SUBJECTS, transformers
 
 from saccade.errors import SaccadeError
 from saccade.interop.huggingface_export import save_huggingface

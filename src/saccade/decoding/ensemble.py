@@ -7,6 +7,7 @@ every search and the scorer work as for any model.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -110,6 +111,12 @@ class Ensemble:
 
     def output_product(self, outputs: Tensor) -> None:
         """None: a mean of probabilities is not a matrix product."""
+
+    def with_members(self, members: Sequence[Translates]) -> Ensemble:
+        """An ensemble of other models with the same outputs, such as plans of the members."""
+        other = copy.copy(self)
+        other.members = tuple(members)
+        return other
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """The parameters of all members."""

@@ -28,8 +28,12 @@ def build_ensemble(
     if are_equal(source_tokenizers):
         source_tokenizers = source_tokenizers[:1]
     example = collate_sources([([],) * len(source_tokenizers)], source_tokenizers, first.device)
-    ensemble = Ensemble([translator.load_plan() for translator in translators], example, mean=mean, weights=weights)
-    return Translator(ensemble, first.tokenizers, first.decoding, first.device, source_tokenizers=source_tokenizers)
+    ensemble = Ensemble([translator.model for translator in translators], example, mean=mean, weights=weights)
+    return Translator(
+        *(ensemble, first.tokenizers, first.decoding, first.device),
+        source_tokenizers=source_tokenizers,
+        precision=first.precision,
+    )
 
 
 def check_equal_targets(tokenizers: Sequence[Tokenizer], names: Sequence[str]) -> None:

@@ -75,6 +75,8 @@ def load(
     else:
         members = [load_translator(folder, torch_device, "torch", precision) for folder in folders]
         translator = build_ensemble(members, [str(name) for name in paths], mean=mean, weights=weights)
+    if not isinstance(translator.load_model, DeferredModel):
+        translator.load_plan()  # now, not with the first request
     translator.lexicon = None if lexicon is None else read_lexicon(lexicon)
     translator.shortlist = None if shortlist is None else read_shortlist(shortlist, translator.tokenizers)
     return translator
@@ -86,9 +88,7 @@ def load_translator(path: Path, device: torch.device, engine: EngineName, precis
     if engine == "torch" or (engine == "auto" and has_kernels):
         if precision == "int8":
             check_int8(device)
-        translator = translator_from(load_model_folder(path, device), device, where=str(path), precision=precision)
-        translator.load_plan()
-        return translator
+        return translator_from(load_model_folder(path, device), device, where=str(path), precision=precision)
     return load_for_ctranslate2(path, device, engine, precision)
 
 

@@ -63,6 +63,7 @@ class Translator:
         likely translations of its source. Without an `exporter` every request goes to torch.
         """
         self.load_model: Callable[[], Translates] = model if isinstance(model, DeferredModel) else lambda: model
+        self.precision: Precision = precision
         self.load_plan = DeferredModel(lambda: plan_for(self.load_model(), quantize=precision == "int8"))
         self.tokenizers = tokenizers
         self.decoding = decoding

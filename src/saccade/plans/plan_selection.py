@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from saccade.decoding.ensemble import Ensemble
 from saccade.interface import Translates
 from saccade.models.convs2s import ConvS2S
 from saccade.models.transformer import Transformer
@@ -22,6 +23,8 @@ def plan_for(model: Translates, *, quantize: bool = False) -> Translates:
 
     A plan has the methods of the interface, does not modify the model, and follows it when its weights change.
     """
+    if isinstance(model, Ensemble):
+        return model.with_members([plan_for(member, quantize=quantize) for member in model.members])
     plan = PLANS.get(type(model))  # type: ignore[arg-type]
     if plan is not None:
         return plan(model, quantize=quantize)  # type: ignore[no-any-return]

@@ -106,7 +106,7 @@ def test_longest_batch_is_run() -> None:
 
 
 def test_consistency_doubles_the_cost() -> None:
-    alone("test_forecast", "compare_passes")  # this process may have kept memory from other tests
+    alone("test_memory_and_time_forecast", "compare_passes")  # this process may have kept memory from other tests
 
 
 def compare_passes() -> None:
@@ -133,7 +133,7 @@ def test_validation_uses_the_validation_objective() -> None:
 
 
 def test_more_tokens_need_more_memory_and_time() -> None:
-    alone("test_forecast", "compare_forecasts")  # this process may have kept memory from other tests
+    alone("test_memory_and_time_forecast", "compare_forecasts")  # this process may have kept memory from other tests
 
 
 def compare_forecasts() -> None:
