@@ -32,9 +32,9 @@ from saccade.inference.verification import (
     verify,
 )
 from saccade.interface import Source, Step, select
-from saccade.layers import attention
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder, vocabulary_sizes
 from saccade.models.transformer import Transformer
+from saccade.ops import kv_cache_attention, varlen_attention
 from saccade.ops.dispatch import without_kernels
 
 WORDS = ["ab", "cd", "ef", "gh"]
@@ -75,27 +75,28 @@ def test_a_correct_model_passes_all_checks(changes, decoding):
 
 
 @pytest.fixture
-def torch_steps():
-    """No kernels: `step` runs with the caches of torch operations, which these tests corrupt."""
+def references():
+    """No kernels: encoder and `step` run on the PyTorch references, which these tests corrupt."""
     with without_kernels():
         yield
 
 
-def test_a_cache_that_loses_values(monkeypatch, torch_steps):
+def test_a_cache_that_loses_values(monkeypatch, references):
     """The values of the first token shrink in every layer."""
     original = Transformer.step
 
     def step(self, token, state, memory, *, record=False):
         output, new, attention = original(self, token, state, memory, record=record)
         for layer in new:
-            layer.past.values[:, :, 0] *= 0.5
+            joined = layer.cache.joined  # (N, t, 2D)
+            joined[:, 0, joined.size(2) // 2 :] *= 0.5
         return Step(output, new, attention)
 
     monkeypatch.setattr(Transformer, "step", step)
     assert failed_checks(make_folder()) == ["cached = uncached", "scorer = search"]
 
 
-def test_a_state_that_is_not_reordered(monkeypatch, torch_steps):
+def test_a_state_that_is_not_reordered(monkeypatch, references):
     """State is kept on the module between calls, so a search that drops or reorders rows mixes sentences up."""
     start, original = Transformer.start, Transformer.step
 
@@ -105,8 +106,7 @@ def test_a_state_that_is_not_reordered(monkeypatch, torch_steps):
 
     def step(self, token, state, memory, *, record=False):
         kept = [
-            layer._replace(past=type(layer.past)(*(tensor[: len(token)] for tensor in layer.past)))
-            for layer in self.kept
+            layer._replace(cache=layer.cache._replace(joined=layer.cache.joined[: len(token)])) for layer in self.kept
         ]
         rows = torch.arange(len(memory.mask))
         kept = [layer._replace(memory=select(layer.memory, rows)) for layer in kept]
@@ -119,7 +119,7 @@ def test_a_state_that_is_not_reordered(monkeypatch, torch_steps):
     assert not check_cached_decoding(translator, usable_examples(translator, PAIRS)).passed
 
 
-def test_attention_to_padding(monkeypatch):
+def test_attention_to_padding(monkeypatch, references):
     original = Transformer.encode
 
     def encode(self, source, *, record=False):
@@ -133,19 +133,23 @@ def test_attention_to_padding(monkeypatch):
 
 
 def test_explicit_attention_with_another_scale(monkeypatch):
-    original = attention.masked_softmax
-    monkeypatch.setattr(attention, "masked_softmax", lambda scores, mask: original(1.1 * scores, mask))
+    original = varlen_attention.attend_padded
+
+    def attend_padded(query, *arguments, record=False, **settings):
+        return original(1.1 * query if record else query, *arguments, record=record, **settings)
+
+    monkeypatch.setattr(varlen_attention, "attend_padded", attend_padded)
     assert failed_checks(make_folder()) == ["explicit = fused"]
 
 
-def test_recorded_steps_with_another_scale(monkeypatch, torch_steps):
-    """Another scale for single queries only, which `decode` does not have."""
-    original = attention.masked_softmax
+def test_recorded_steps_with_another_scale(monkeypatch, references):
+    """Another scale for steps only, which `decode` does not have."""
+    original = kv_cache_attention.attend_one
 
-    def masked_softmax(scores, mask):
-        return original(1.1 * scores if scores.size(-2) == 1 else scores, mask)
+    def attend_one(query, keys, values, mask, *, record):
+        return original(1.1 * query if record else query, keys, values, mask, record=record)
 
-    monkeypatch.setattr(attention, "masked_softmax", masked_softmax)
+    monkeypatch.setattr(kv_cache_attention, "attend_one", attend_one)
     assert failed_checks(make_folder()) == ["explicit = fused"]
 
 
