@@ -101,7 +101,7 @@ def test_what_is_done_is_not_done_again(outcome: Outcome, corpus: Path, output: 
 def test_other_settings_are_refused(outcome: Outcome, corpus: Path, output: Path, tmp_path: Path) -> None:
     request = request_of(corpus, output)
     changed = replace(request, settings=merge(request.settings, {"training": {"seed": 2}}))
-    with pytest.raises(SaccadeError, match=r"training\.seed None -> 2"):
+    with pytest.raises(SaccadeError, match=r"training\.seed .*2"):
         compare(changed, COMMAND, in_this_process)
     (tmp_path / "test.de").write_text((corpus / "test.de").read_text(encoding="utf-8").upper(), encoding="utf-8")
     with pytest.raises(SaccadeError, match="--test-reference"):

@@ -126,7 +126,7 @@ def test_settings_count_by_their_value(done: Path, corpus: Path) -> None:
     path.write_text(json.dumps(kept), encoding="utf-8")
     compare(request, "saccade compare", recorded)
     assert recorded.seen == []
-    with pytest.raises(SaccadeError, match=r"data\.batch-tokens 512 -> 256"):
+    with pytest.raises(SaccadeError, match=r"data\.batch-tokens .*512.*256"):
         compare(
             replace(request, settings=merge(request.settings, {"data": {"batch_tokens": "256"}})),
             "saccade compare",
