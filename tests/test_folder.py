@@ -7,8 +7,8 @@ from saccade.folder import atomic_folder, partial_path, previous_path, recover, 
 
 
 def write(path, text):
-    with atomic_folder(path) as place:
-        (place / "file").write_text(text, encoding="utf-8")
+    with atomic_folder(path) as folder:
+        (folder / "file").write_text(text, encoding="utf-8")
 
 
 def content(path):
@@ -51,7 +51,7 @@ def test_leftovers_do_not_hinder_the_next_write(path):
     assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path):
+def test_an_unwritable_folder_is_an_error(tmp_path):
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(SaccadeError, match="cannot be written"):
         write(tmp_path / "file" / "folder", "new")

@@ -23,10 +23,10 @@ def four_threads() -> Iterator[None]:
 
 @pytest.mark.parametrize(("workers", "threads"), [(4, 1), (3, 1), (2, 2)])
 def test_workers_work_at_once_and_share_the_cores(workers, threads):
-    everybody = threading.Barrier(workers, timeout=60)  # passed only if all of them stand before it together
+    all_workers = threading.Barrier(workers, timeout=60)  # passed only by all workers at once
 
     def work(item: int) -> tuple[int, int]:
-        everybody.wait()
+        all_workers.wait()
         return 10 * item, torch.get_num_threads()
 
     items = range(2 * workers)

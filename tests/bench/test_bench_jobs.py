@@ -41,7 +41,7 @@ def test_warmup_updates_are_not_measured():
     assert all(seconds >= 0 for seconds in updates.result()["seconds"])
 
 
-def test_first_update_is_never_measured():
+def test_first_update_is_not_measured():
     updates = UpdateTimer(warmup=0, updates=1)
     assert [updates.record(10), updates.record(20)] == [False, True]
     assert updates.result()["tokens"] == [20]

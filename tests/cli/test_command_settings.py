@@ -10,7 +10,7 @@ from saccade.errors import SaccadeError, UsageError
 from saccade.training.config import RunConfig
 
 
-def test_dotted_settings_may_stand_anywhere() -> None:
+def test_dotted_settings_may_be_anywhere() -> None:
     arguments = ["--training.seed", "3", "recipe.yaml", "--data.joint", "--output", "a.b", "--model.norm=pre"]
     assert split_dotted(arguments) == (
         ["recipe.yaml", "--output", "a.b"],

@@ -68,9 +68,9 @@ def test_several_files_compressed_files_and_pairs(texts: tuple[Path, Path], tmp_
             parts += [option, path]
     pairs = zip(ENGLISH, GERMAN, strict=True)
     (tmp_path / "pairs.tsv").write_text("".join(f"{de}\t{en}\n" for en, de in pairs), encoding="utf-8")
-    whole = learn("--source", texts[0], "--target", texts[1])
-    assert learn(*parts) == whole
-    assert learn("--source", tmp_path / "pairs.tsv", "--source-column", 2, "--target-column", 1) == whole
+    unsplit = learn("--source", texts[0], "--target", texts[1])
+    assert learn(*parts) == unsplit
+    assert learn("--source", tmp_path / "pairs.tsv", "--source-column", 2, "--target-column", 1) == unsplit
 
 
 def test_number_of_entries(texts: tuple[Path, Path], tmp_path: Path, saccade: Saccade) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from saccade.studies.comparison.budget import read_budget
 from saccade.studies.comparison.phases import PhaseEnd, phase_end, run_phase
 from saccade.studies.comparison.request import Request, find_entries
+from saccade.training.runs.tracking import RunTracker
 from saccade.workers.replies import reply_to, result_of
 
 ENGLISH = {"one": "eins", "two": "zwei", "three": "drei", "red": "rot", "green": "grün", "cat": "Katze", "dog": "Hund"}
@@ -55,3 +60,15 @@ def request_of(corpus: Path, output: Path, models: str = "transformer,transforme
 def in_this_process(phase: str, job: Path) -> PhaseEnd:
     """Run a phase in this process, which saves the seconds that a worker takes to start."""
     return phase_end(lambda request: result_of(reply_to(request, run_phase)), phase, job)
+
+
+def interrupt_training(patch: pytest.MonkeyPatch) -> None:
+    """Send SIGINT to this process after the third update of a training run."""
+    update = RunTracker.update
+
+    def interrupt(self: RunTracker, one: Any, progress: Any, share: Any) -> None:
+        update(self, one, progress, share)
+        if one.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    patch.setattr(RunTracker, "update", interrupt)

@@ -91,7 +91,7 @@ def test_findings_fit_what_was_measured_and_no_more() -> None:
     assert growth.both == pytest.approx(1.0)
 
 
-def test_a_layer_that_was_never_measured_has_no_exponents() -> None:
+def test_an_unmeasured_layer_has_no_exponents() -> None:
     found = findings(left_out=1)
     assert found.growth_in_length("fused", 64).both is None
     assert found.growth_in_width("fused")[0] is None
@@ -107,7 +107,7 @@ def test_tables_name_what_was_left_out() -> None:
 
 
 def test_a_misspelt_layer_is_corrected() -> None:
-    with pytest.raises(SaccadeError, match="did you mean 'recurrent'"):
+    with pytest.raises(SaccadeError, match="'recurrent'"):
         select_layers(["fused", "recurent"])
     assert list(select_layers(["separable", "explicit"])) == ["explicit", "separable"]
 

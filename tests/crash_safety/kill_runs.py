@@ -1,4 +1,4 @@
-"""Kill runs at random moments with SIGKILL, resume them, and compare them with runs that nobody disturbed.
+"""Kill runs at random moments with SIGKILL, resume them, and compare them with uninterrupted runs.
 
     python tests/crash_safety/kill_runs.py --kills 100
 
@@ -96,7 +96,7 @@ def start(words: list[str], log: Path) -> int:
         os._exit(code)
 
 
-def run_whole(words: list[str], log: Path) -> float:
+def run_uninterrupted(words: list[str], log: Path) -> float:
     """Run a command to its end and return how long it took."""
     began = time.monotonic()
     _, status = os.waitpid(start(words, log), 0)
@@ -124,7 +124,7 @@ def draw_moment(chooser: random.Random, run: Path, seconds: float) -> Callable[[
     """A moment of a run: any, or one at which something delicate has just begun."""
     began = time.monotonic()
     if chooser.random() < 0.5:
-        delay = chooser.uniform(0, seconds / 2)  # a resumed run has less to do than a whole one
+        delay = chooser.uniform(0, seconds / 2)  # a resumed run has less to do than an uninterrupted one
         return lambda: time.monotonic() - began >= delay
     pattern = chooser.choice(DELICATE)
     parent = run / PREFIX if "step" in pattern else run
@@ -208,7 +208,7 @@ def main() -> int:
     kills, finished, log = 0, 0, root / "log"
     seconds = {}
     for kind in RUNS:
-        seconds[kind] = run_whole(command(kind, data, root / "cache", root / f"whole-{kind}"), log)
+        seconds[kind] = run_uninterrupted(command(kind, data, root / "cache", root / f"reference-{kind}"), log)
         print(f"{kind}: {seconds[kind]:.1f} s without interruption", flush=True)
     while kills < options.kills:
         kind = list(RUNS)[finished % len(RUNS)]
@@ -220,18 +220,18 @@ def main() -> int:
         while True:
             words = ["train", "--resume", str(run)] if run.exists() else command(kind, data, cache, run)
             moment = draw_moment(chooser, run, seconds[kind])
-            # Runs of this length get on by themselves; the limit only keeps a moment that never comes from waiting.
+            # Runs of this length get on by themselves; the limit ends the wait for a moment that does not come.
             if kills >= options.kills or not kill_at(start(words, log), moment, 3 * seconds[kind] + 5):
                 break
             kills += 1
             attempts += 1
         if kills >= options.kills:
             words = ["train", "--resume", str(run)] if run.exists() else command(kind, data, cache, run)
-            run_whole(words, log)
-        faults = differences(root / f"whole-{kind}", run)
-        print(f"{kind}: {attempts} kills, {faults or 'the same to the last bit'}", flush=True)
+            run_uninterrupted(words, log)
+        faults = differences(root / f"reference-{kind}", run)
+        print(f"{kind}: {attempts} kills, {faults or 'bitwise equal'}", flush=True)
         if faults:
-            print(f"kept for a look: {root}")
+            print(f"kept for inspection: {root}")
             return 1
         shutil.rmtree(run)
         shutil.rmtree(cache, ignore_errors=True)

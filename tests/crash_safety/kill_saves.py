@@ -3,8 +3,8 @@
     python tests/crash_safety/kill_saves.py --kills 200
 
 The process saves checkpoints 1, 2, 3 … whose every number is the number of the checkpoint, and replaces a model folder
-after each; it reports each one that is safely on disk. After each kill the newest whole checkpoint must be the last
-reported one or a later one, hold its own number everywhere, and the model folder must be whole as well.
+after each; it reports each one that is safely on disk. After each kill the newest intact checkpoint must be the last
+reported one or a later one, hold its own number everywhere, and the model folder must be intact as well.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build(step: int):
 
 
 def save_for_ever(folder: Path, first: int, report: int) -> None:
-    """Save from number `first` on, until somebody kills this process."""
+    """Save from number `first` on, until this process is killed."""
     import torch
 
     from saccade.folder import atomic_folder, write_json
@@ -56,23 +56,23 @@ def save_for_ever(folder: Path, first: int, report: int) -> None:
         while True:
             model, optimizer = build(step)
             saver.save(model, optimizer, TrainingState(Progress(step=step)))
-            with atomic_folder(folder / "model-best") as place:
-                save_tensors(place / "model.safetensors", {"weight": torch.full((WIDTH, WIDTH), float(step))})
-                write_json(place / "config.json", {"step": step})
+            with atomic_folder(folder / "model-best") as target:
+                save_tensors(target / "model.safetensors", {"weight": torch.full((WIDTH, WIDTH), float(step))})
+                write_json(target / "config.json", {"step": step})
             saver.wait()
             os.write(report, f"{step}\n".encode())
             step += 1
 
 
 def inspect(folder: Path, reported: int) -> tuple[int, list[str]]:
-    """The number of the newest whole checkpoint, and what is wrong with what a killed process left."""
+    """The number of the newest intact checkpoint, and what is wrong with what a killed process left."""
     from saccade.folder import read_json, recover, verify
     from saccade.model_folder import load_tensors
     from saccade.training.checkpoints.checkpoint import find_newest_intact, list_checkpoints, load_checkpoint
 
     faults: list[str] = []
     found = find_newest_intact(folder / "checkpoints")
-    faults += [f"torn checkpoint in place: {path.name}: {fault}" for path, fault in found.damaged]
+    faults += [f"damaged checkpoint under its final name: {path.name}: {fault}" for path, fault in found.damaged]
     step = 0
     if found.path is not None:
         model, optimizer = build(0)
@@ -141,7 +141,7 @@ def main() -> int:
         while_writing += bool(hidden(folder))
         newest, faults = inspect(folder, reported)
         if faults:
-            print(f"after kill {number + 1}: {faults}; kept for a look: {folder}")
+            print(f"after kill {number + 1}: {faults}; kept for inspection: {folder}")
             return 1
     print(
         f"{options.kills} kills, {while_writing} of them with a folder half written, {newest} checkpoints: "

@@ -10,15 +10,18 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers, train_tokenizers
 
 PEOPLE = {"a man": "ein Mann", "a woman": "eine Frau", "the girl": "das Mädchen", "two boys": "zwei Jungen"}
 DOING = {"walking": "geht", "eating": "isst", "singing loudly": "singt laut", "reading": "liest"}
-PLACES = {"in the street": "auf der Straße", "at home": "zu Hause", "under 12 trees": "unter 12 Bäumen", "": "dort"}
+LOCATIONS = {"in the street": "auf der Straße", "at home": "zu Hause", "under 12 trees": "unter 12 Bäumen", "": "dort"}
 
 
 @pytest.fixture(scope="session")
 def pairs() -> list[Pair]:
     """64 sentences with punctuation, digits and umlauts."""
     return [
-        Pair(f"{person} {doing} {place}.".replace(" .", "."), f"{PEOPLE[person]} {DOING[doing]} {PLACES[place]}.")
-        for person, doing, place in itertools.product(PEOPLE, DOING, PLACES)
+        Pair(
+            f"{person} {doing} {location}.".replace(" .", "."),
+            f"{PEOPLE[person]} {DOING[doing]} {LOCATIONS[location]}.",
+        )
+        for person, doing, location in itertools.product(PEOPLE, DOING, LOCATIONS)
     ]
 
 

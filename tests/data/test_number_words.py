@@ -51,7 +51,7 @@ def test_all_numbers_below_the_limit_can_be_requested(below: int) -> None:
 
 
 def test_impossible_counts_are_errors() -> None:
-    with pytest.raises(SaccadeError, match=r"1,100 numbers below 1,000"):
+    with pytest.raises(SaccadeError, match=r"1,100 .*1,000"):
         number_pairs(train=1000, valid=50, test=50, below=1000, seed=0)
-    with pytest.raises(SaccadeError, match=r"(?s)too few.*at least 101"):
+    with pytest.raises(SaccadeError, match="101"):
         number_pairs(train=100, valid=50, test=50, below=1000, seed=0)

@@ -83,7 +83,7 @@ def test_wide_letters_keep_the_columns_in_line() -> None:
     assert drawing.splitlines() == ["   我x", " I ██·", "猫 · ██", "   0 ·░▒▓█ 1.00"]
 
 
-def test_the_terminal_decides_the_width_if_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_terminal_sets_the_default_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "26")
     assert draw_terminal(SOURCE * 4, TARGET, np.eye(4, 20)) == draw_terminal(
         SOURCE * 4, TARGET, np.eye(4, 20), width=26
@@ -100,14 +100,14 @@ def test_control_characters_cannot_steer_the_terminal() -> None:
 
 
 def test_weights_of_other_sequences_are_refused() -> None:
-    with pytest.raises(SaccadeError, match=r"shape \(4, 5\) for 4 target and 2 source pieces"):
+    with pytest.raises(SaccadeError, match=r"\(4, 5\) .*4 target .*2 source"):
         draw_terminal(["a", "b"], TARGET, WEIGHTS)
     with pytest.raises(SaccadeError, match=r"\b0 "):
         draw_terminal([], TARGET, np.zeros((4, 0)))
 
 
 def opened(path: Path) -> Image.Image:
-    """The picture, after a look at its header and size."""
+    """The picture, after a check of its header and size."""
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.stat().st_size > 2000
     return Image.open(path).convert("RGB")
@@ -150,5 +150,5 @@ def test_heads_without_weights_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SaccadeError, match=r"missing.a\.png: cannot be written: No such file"):
+    with pytest.raises(SaccadeError, match=r"missing.a\.png"):
         plot_png(["a"], ["b"], np.ones((1, 1)), tmp_path / "missing" / "a.png")

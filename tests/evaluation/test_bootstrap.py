@@ -107,5 +107,5 @@ def test_faults_are_named() -> None:
         interval("blue", ["a"], [["a"]])
     with pytest.raises(SaccadeError, match=r"\b2\b.*\b1\b"):
         paired_bootstrap("bleu", ["a"], ["a", "b"], [["a"]])
-    with pytest.raises(SaccadeError, match="at least one resample, not 0"):
+    with pytest.raises(SaccadeError, match=r"resample.* 0"):
         interval("bleu", ["a"], [["a"]], samples=0)

@@ -29,8 +29,8 @@ def test_a_line_a_model_with_the_ends_of_its_intervals(drawn) -> None:
     ends = [[point[1] for point in bar] for one in axes.containers for bar in one[2][0].get_segments()]
     # A score outside of its interval has no bar on that side.
     np.testing.assert_allclose(ends, [[18, 23], [8, 11], [29, 31], [25, 27]])
-    places = [one[0].get_xdata()[0] for one in axes.containers]
-    assert places[0] < 0 < places[1]
+    positions = [one[0].get_xdata()[0] for one in axes.containers]
+    assert positions[0] < 0 < positions[1]
 
 
 def test_scores_against_minutes(drawn) -> None:
@@ -52,5 +52,5 @@ def test_alignments_side_by_side_on_one_scale(drawn) -> None:
 def test_pictures_are_png_files(tmp_path) -> None:
     plot_attention_grid([Panel("a", ["$x"], ["y$"], np.ones((1, 1)))], tmp_path / "one.png")
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(SaccadeError, match="no model has an alignment"):
+    with pytest.raises(SaccadeError, match="alignment"):
         plot_attention_grid([], tmp_path / "none.png")

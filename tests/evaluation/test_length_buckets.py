@@ -35,7 +35,7 @@ def test_what_is_left_over_joins_the_last_bucket() -> None:
     assert described(found) == {"1–10": (0, 1, 2), "11–20": (3, 4, 5, 6)}
 
 
-def test_long_and_short_sentences_are_never_merged() -> None:
+def test_long_and_short_sentences_are_not_merged() -> None:
     found = length_buckets(sentences(20, 21))
     assert described(found) == {"1–20": (0,), "21+": (1,)}
 

@@ -6,7 +6,7 @@ from saccade.errors import SaccadeError
 from saccade.evaluation.references import keyed_references, reference_streams
 
 
-def test_references_are_looked_up_by_their_source() -> None:
+def test_references_are_found_by_their_source() -> None:
     rows = [("read", "R IY D"), ("cat", "K AE T"), ("read", "R EH D"), ("read", "R IY D")]
     assert keyed_references(["cat", "read", "cat"], iter(rows)) == [["K AE T"], ["R IY D", "R EH D"], ["K AE T"]]
 
@@ -18,7 +18,7 @@ def test_equal_sources_do_not_share_one_list() -> None:
 
 
 def test_a_source_without_reference_is_named_with_its_line() -> None:
-    with pytest.raises(SaccadeError, match=r"line 2: the source 'dog' has no reference"):
+    with pytest.raises(SaccadeError, match=r"line 2: .*'dog'"):
         keyed_references(["cat", "dog"], [("cat", "K AE T")])
 
 

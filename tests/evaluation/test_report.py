@@ -35,6 +35,6 @@ def test_the_table_is_aligned() -> None:
     assert lines[2] == "2 sentences"
 
 
-def test_an_unknown_metric_is_refused_before_the_data_is_looked_at() -> None:
+def test_an_unknown_metric_is_refused_before_the_data_is_read() -> None:
     with pytest.raises(SaccadeError, match="did you mean 'chrf'"):
         evaluate_outputs([], [], ["bleu", "chrff"])

@@ -140,9 +140,9 @@ def test_test_sets_that_cannot_be_scored_are_errors(
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(SaccadeError, match=r"unknown metric 'wrd-error'\n  did you mean 'word-error'\?"):
+    with pytest.raises(SaccadeError, match=r"'wrd-error'\n.*'word-error'"):
         score("wrd-error", ["a"], [["a"]])
-    with pytest.raises(SaccadeError, match=r"unknown BLEU tokenizer '13b'\n  did you mean '13a'\?"):
+    with pytest.raises(SaccadeError, match=r"'13b'\n.*'13a'"):
         bleu(["a"], [["a"]], tokenize="13b")
 
 

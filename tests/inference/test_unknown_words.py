@@ -128,7 +128,7 @@ def test_a_replacement_is_spelled_as_in_the_source() -> None:
     assert translator.translate("the <unk> sees", replace_unknown="source") == "<unk>"  # the user's own word
 
 
-def test_end_and_padding_are_never_aligned() -> None:
+def test_end_and_padding_are_not_aligned() -> None:
     """All attention is on the end symbol: all words tie, and the first one is aligned."""
     translator = scripted("? Hund", [9])
     texts = ["Smith", "Smith sees a dog", "", "Jones a"]

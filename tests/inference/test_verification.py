@@ -234,7 +234,7 @@ def test_different_greedy_outputs_without_a_tie_fail(monkeypatch):
     assert not result.passed
 
 
-def test_nan_is_never_equal():
+def test_nan_is_not_equal():
     folder = make_folder()
     with torch.no_grad():
         folder.model.decoder[0].attention.output.bias[0] = math.nan

@@ -73,7 +73,7 @@ def test_logits_and_texts_are_equal(exported: tuple[Subject, Path]) -> None:
     memory = made.model.encode(ours)
     expected = made.model.logits(made.model.decode(prefix, memory).outputs)
     found = model(**batch, decoder_input_ids=prefix).logits
-    real = prefix != Symbols.pad  # what stands at a padded place means nothing
+    real = prefix != Symbols.pad  # logits at padding have no meaning
     found, expected = found[real], expected[real]
     print("largest difference of a logit:", difference(found, expected))
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

@@ -98,7 +98,7 @@ def test_import_of_a_model_created_in_transformers(kind: str, scaled: bool, tied
     model.save_pretrained(tmp_path / "model")
     transformers.AutoTokenizer.from_pretrained(tmp_path / "tokenizer").save_pretrained(tmp_path / "model")
     if tied and not scaled:
-        with pytest.raises(SaccadeError, match="scale_embedding is false"):
+        with pytest.raises(SaccadeError, match="scale_embedding"):
             load_huggingface(tmp_path / "model")
         return
     found = load_huggingface(tmp_path / "model")

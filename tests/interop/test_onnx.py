@@ -91,10 +91,10 @@ def test_logits_are_equal(case: tuple[str, dict[str, Any]], tmp_path: Path, capf
 def test_untraceable_models_are_errors(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     made = subject(name)
     with (
-        pytest.raises(SaccadeError, match="depends on the length of its input") as caught,
-        output_folder(tmp_path / "x") as place,
+        pytest.raises(SaccadeError, match="docs/guide/exporting") as caught,
+        output_folder(tmp_path / "x") as folder,
     ):
-        save_onnx(place, made.model, name, made.tokenizers)
+        save_onnx(folder, made.model, name, made.tokenizers)
     assert caught.value.do
     assert not list(tmp_path.iterdir())
     assert capfd.readouterr() == ("", "")
@@ -108,7 +108,7 @@ def test_graphs_are_valid_and_have_no_unused_inputs(tmp_path: Path) -> None:
     for name in ("encoder.onnx", "decoder.onnx"):
         onnx.checker.check_model(tmp_path / name, full_check=True)
     description = json.loads((tmp_path / "saccade.json").read_text())
-    assert "memory.states" not in description["decoder"]["inputs"]  # its keys and values stand in the state
+    assert "memory.states" not in description["decoder"]["inputs"]  # the state has its keys and values
     assert description["symbols"] == {"pad": 0, "begin": 1, "end": 2, "unknown": 3}
     assert (tmp_path / description["tokenizers"]["source"]).is_file()
     assert (tmp_path / description["tokenizers"]["target"]).is_file()
@@ -123,7 +123,7 @@ def test_long_inputs_and_long_outputs(tmp_path: Path) -> None:
 def test_missing_onnx_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     made = subject()
-    with pytest.raises(SaccadeError, match="package onnx is not installed"):
+    with pytest.raises(SaccadeError, match="onnx"):
         save_onnx(tmp_path, made.model, "transformer", made.tokenizers)
 
 

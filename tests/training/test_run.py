@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import json
+import os
 import shutil
 
 import pytest
@@ -243,7 +244,7 @@ def test_changed_threads_and_settings_are_reported(config, tmp_path):
 
 def test_second_process_is_rejected(config, tmp_path):
     train(config())
-    with run_lock(tmp_path / "run"), pytest.raises(SaccadeError, match="is being trained by process"):
+    with run_lock(tmp_path / "run"), pytest.raises(SaccadeError, match=f"process {os.getpid()}"):
         resume(tmp_path / "run")
 
 
@@ -256,7 +257,7 @@ def test_run_can_be_resumed_after_a_full_disk(config, tmp_path, uninterrupted, m
         original(path, tensors)
 
     monkeypatch.setattr(state_module, "save_tensors", full)
-    with pytest.raises(SaccadeError, match=r"step-8: cannot be written: No space left on device"):
+    with pytest.raises(SaccadeError, match=r"step-8: .*No space left on device"):
         train(config())
     monkeypatch.undo()
     assert [path.name for path in list_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-4"]
@@ -353,7 +354,7 @@ def test_nan_loss_keeps_the_last_good_checkpoint(config, tmp_path, monkeypatch):
     poisoned.calls, poisoned.learning = 0, False
     monkeypatch.setattr(run_module, "run_updates", run_updates)
     monkeypatch.setattr(Likelihood, "loss", poisoned)
-    with pytest.raises(SaccadeError, match=r"(?s)the loss is nan, in the batch of examples \d+.*checkpoints/step-4"):
+    with pytest.raises(SaccadeError, match=r"(?s)nan.* examples \d+.*checkpoints/step-4"):
         train(config())
     assert [p.name for p in list_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-4"]
     load_model_folder(tmp_path / "run")
@@ -418,7 +419,7 @@ def test_run_with_only_damaged_checkpoints_is_unchanged(config, tmp_path):
     for path in list_checkpoints(run / "checkpoints"):
         (path / "state.json").write_text("{}", encoding="utf-8")
     before = (run / "metrics.csv").read_bytes()
-    with pytest.raises(SaccadeError, match="all 3 checkpoints are damaged"):
+    with pytest.raises(SaccadeError, match="3 checkpoints"):
         resume(run)
     assert (run / "metrics.csv").read_bytes() == before
     assert len(list_checkpoints(run / "checkpoints")) == 3

@@ -49,17 +49,17 @@ class Outcome(enum.Enum):
 
 
 class Subject(NamedTuple):
-    """A kind of input; `attempt` mutates one in a place of its own and tries it."""
+    """A kind of input; `attempt` mutates one in a directory of its own and loads it."""
 
     name: str
     attempt: Callable[[Random, Path], Outcome]
 
 
-def run_attempts(subject: Subject, numbers: Iterable[int], place: Path) -> Counter[Outcome]:
-    """Try inputs by their numbers; whoever fails is named, so that it can be made again."""
+def run_attempts(subject: Subject, numbers: Iterable[int], directory: Path) -> Counter[Outcome]:
+    """Try inputs by their numbers; a failure names its number, so that it can be repeated."""
     outcomes: Counter[Outcome] = Counter()
     for number in numbers:
-        folder = place / subject.name.replace(" ", "-")
+        folder = directory / subject.name.replace(" ", "-")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         try:
@@ -70,11 +70,11 @@ def run_attempts(subject: Subject, numbers: Iterable[int], place: Path) -> Count
     return outcomes
 
 
-def tried(place: Path, load: Callable[[], Any]) -> Any:
-    """What loading gives, None if it is refused; any other error is a fault of ours."""
+def load_or_refuse(directory: Path, load: Callable[[], Any]) -> Any:
+    """The loaded object, or None after a SaccadeError; any other error fails the test."""
     refusal: SaccadeError | None = None
     loaded = None
-    with guarded(place):
+    with guarded(directory):
         try:
             loaded = load()
         except SaccadeError as error:
@@ -91,11 +91,11 @@ def tried(place: Path, load: Callable[[], Any]) -> Any:
 def damaged_folder(folder: Path, load: Callable[[Path], Any]) -> Subject:
     """Flips and cuts in any file of a sound folder, whose manifest stays as it was."""
 
-    def attempt(chooser: Random, place: Path) -> Outcome:
-        copy = Path(shutil.copytree(folder, place / folder.name))
+    def attempt(chooser: Random, directory: Path) -> Outcome:
+        copy = Path(shutil.copytree(folder, directory / folder.name))
         file = chooser.choice(files_of(copy))
         file.write_bytes(damage(file.read_bytes(), chooser))
-        with guarded(place), pytest.raises(SaccadeError) as caught:
+        with guarded(directory), pytest.raises(SaccadeError) as caught:
             load(copy)
         assert str(copy) in str(caught.value)
         assert file.name in str(caught.value) or file.name == "manifest.json"
@@ -116,15 +116,15 @@ def mutated_model(folder: Path, kind: str) -> Subject:
     """Mutations of one or two files of a model folder."""
     original = load_model_folder(folder)
 
-    def attempt(chooser: Random, place: Path) -> Outcome:
-        copy = Path(shutil.copytree(folder, place / folder.name))
+    def attempt(chooser: Random, directory: Path) -> Outcome:
+        copy = Path(shutil.copytree(folder, directory / folder.name))
         names = [file.name for file in files_of(copy) if file.name != "manifest.json"]
         for name in chooser.sample(names, chooser.choice((1, 1, 2))):
             mutate_file(copy / name, chooser)
         seal_again(copy)
-        loaded = tried(place, lambda: load_whole(copy))
+        loaded = load_or_refuse(directory, lambda: load_for_translation(copy))
         if chooser.random() < 0.1:
-            with guarded(place):
+            with guarded(directory):
                 answer = command("info", copy)
             check_answer(answer)
             assert (answer.code == 0) == (loaded is not None)
@@ -133,14 +133,14 @@ def mutated_model(folder: Path, kind: str) -> Subject:
         check_model(loaded, copy)
         same = loaded.choice == original.choice and loaded.generation == original.generation
         same = same and equal_tensors(weights_of(loaded.model), weights_of(original.model))
-        same = same and all(map(same_tokenizer, loaded.tokenizers, original.tokenizers))
+        same = same and all(map(equal_tokenizers, loaded.tokenizers, original.tokenizers))
         return Outcome.EQUAL if same else Outcome.OTHER
 
     return Subject(f"model folder, {kind}", attempt)
 
 
-def load_whole(folder: Path) -> Any:
-    """All that a translation needs."""
+def load_for_translation(folder: Path) -> Any:
+    """A model folder, with everything that a translation needs."""
     loaded = load_model_folder(folder)
     translator_from(loaded, where=str(folder))
     return loaded
@@ -158,7 +158,7 @@ def mutate_file(path: Path, chooser: Random) -> None:
 
 
 def mutate_head(raw: bytes, chooser: Random) -> bytes:
-    """A mutation of the head of a safetensors file, around which its length is right again."""
+    """A mutation of the head of a safetensors file, with its length corrected."""
     length = int.from_bytes(raw[:8], "little")
     head, data = raw[8 : 8 + length], raw[8 + length :]
     if chooser.random() < 0.7:
@@ -211,12 +211,12 @@ def spelt(value: Any) -> Any:
 
 
 def equal_tensors(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
-    """Whether two sets of weights are the same to the last bit."""
+    """Whether two sets of weights are bitwise equal."""
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def same_tokenizer(first: Tokenizer, second: Tokenizer) -> bool:
-    """Whether two tokenizers are the same."""
+def equal_tokenizers(first: Tokenizer, second: Tokenizer) -> bool:
+    """Whether two tokenizers are equal."""
     return (first.kind, first.normalization, first._backend.to_str()) == (
         second.kind,
         second.normalization,
@@ -229,8 +229,8 @@ def check_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
     document = json.loads(path.read_text(encoding="utf-8"))
     assert (tokenizer.kind, tokenizer.normalization) == (document["kind"], document["normalization"])
     entries = document["tokenizer"]["model"]["vocab"]
-    ids = entries if isinstance(entries, dict) else {entry[0]: place for place, entry in enumerate(entries)}
-    assert {tokenizer.piece(place): place for place in range(tokenizer.size)} == ids
+    ids = entries if isinstance(entries, dict) else {entry[0]: token for token, entry in enumerate(entries)}
+    assert {tokenizer.piece(token): token for token in range(tokenizer.size)} == ids
     kept = json.loads(tokenizer._backend.to_str())
     assert kept["model"].get("merges", []) == document["tokenizer"]["model"].get("merges", [])
     if isinstance(entries, list):
@@ -242,39 +242,39 @@ def check_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
 def mutated_tokenizer(files: list[Path]) -> Subject:
     """Mutations of tokenizer files alone."""
 
-    def attempt(chooser: Random, place: Path) -> Outcome:
+    def attempt(chooser: Random, directory: Path) -> Outcome:
         original = chooser.choice(files)
-        path = Path(shutil.copy(original, place / "tokenizer.json"))
+        path = Path(shutil.copy(original, directory / "tokenizer.json"))
         mutate_file(path, chooser)
-        loaded = tried(place, lambda: Tokenizer.load(path))
+        loaded = load_or_refuse(directory, lambda: Tokenizer.load(path))
         if loaded is None:
             return Outcome.REFUSED
         check_tokenizer(loaded, path)
-        return Outcome.EQUAL if same_tokenizer(loaded, Tokenizer.load(original)) else Outcome.OTHER
+        return Outcome.EQUAL if equal_tokenizers(loaded, Tokenizer.load(original)) else Outcome.OTHER
 
     return Subject("tokenizer", attempt)
 
 
 def mutated_recipe() -> Subject:
-    """Mutations of the shipped recipes, by lines and by bytes."""
+    """Mutations of the shipped recipes, of lines and of bytes."""
 
-    def attempt(chooser: Random, place: Path) -> Outcome:
+    def attempt(chooser: Random, directory: Path) -> Outcome:
         original = chooser.choice(RECIPES)
-        path = place / "recipe.yaml"
+        path = directory / "recipe.yaml"
         if chooser.random() < 0.7:
             path.write_bytes(
                 mutate_lines(original.read_text(encoding="utf-8"), chooser).encode("utf-8", "surrogatepass")
             )
         else:
             path.write_bytes(mutate_bytes(original.read_bytes(), chooser))
-        loaded = tried(place, lambda: resolve_recipe(path))
+        loaded = load_or_refuse(directory, lambda: resolve_recipe(path))
         if loaded is None:
             return Outcome.REFUSED
         for group, values in read_yaml(path).items():
             if isinstance(values, dict):
                 check_group(group, values, loaded)
-        write_yaml(loaded, place / "again.yaml")
-        assert RunConfig.model_validate(read_yaml(place / "again.yaml")) == loaded
+        write_yaml(loaded, directory / "again.yaml")
+        assert RunConfig.model_validate(read_yaml(directory / "again.yaml")) == loaded
         return Outcome.EQUAL if loaded == resolve_recipe(original) else Outcome.OTHER
 
     return Subject("recipe", attempt)
@@ -293,15 +293,15 @@ def check_group(group: str, values: Mapping[str, Any], loaded: RunConfig) -> Non
 def mutated_pairs() -> Subject:
     """Mutations of files of pairs in every format."""
 
-    def attempt(chooser: Random, place: Path) -> Outcome:
+    def attempt(chooser: Random, directory: Path) -> Outcome:
         name = chooser.choice(("pairs.tsv", "pairs.jsonl", "pairs.parquet", "pairs.tsv.gz", "lines.txt"))
-        path = place / name
-        raw = pairs_as(name, place)
+        path = directory / name
+        raw = pairs_as(name, directory)
         mutated = mutate_bytes(raw, chooser)
         path.write_bytes(mutated)
-        target = place / "target.txt"
+        target = directory / "target.txt"
         target.write_text("".join(f"{pair.target}\n" for pair in PAIRS), encoding="utf-8")
-        loaded = tried(place, lambda: list(read_pairs(path, target if name == "lines.txt" else None)))
+        loaded = load_or_refuse(directory, lambda: list(read_pairs(path, target if name == "lines.txt" else None)))
         if loaded is None:
             return Outcome.REFUSED
         assert loaded == read_plainly(path, target)
@@ -310,7 +310,7 @@ def mutated_pairs() -> Subject:
     return Subject("data file", attempt)
 
 
-def pairs_as(name: str, place: Path) -> bytes:
+def pairs_as(name: str, directory: Path) -> bytes:
     """The pairs in a format."""
     if name == "lines.txt":
         return "".join(f"{pair.source}\n" for pair in PAIRS).encode()
@@ -318,8 +318,8 @@ def pairs_as(name: str, place: Path) -> bytes:
         return "".join(json.dumps(pair._asdict()) + "\n" for pair in PAIRS).encode()
     if name == "pairs.parquet":
         columns = {column: [getattr(pair, column) for pair in PAIRS] for column in Pair._fields}
-        parquet.write_table(pyarrow.table(columns), place / "original.parquet")
-        return (place / "original.parquet").read_bytes()
+        parquet.write_table(pyarrow.table(columns), directory / "original.parquet")
+        return (directory / "original.parquet").read_bytes()
     raw = "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS).encode()
     return gzip.compress(raw) if name.endswith(".gz") else raw
 
@@ -343,12 +343,12 @@ def mutated_checkpoint(folder: Path) -> Subject:
     """Mutations of one or two files of a checkpoint."""
     original = resume_from(folder.parent)
 
-    def attempt(chooser: Random, place: Path) -> Outcome:
-        copy = Path(shutil.copytree(folder, place / folder.name))
+    def attempt(chooser: Random, directory: Path) -> Outcome:
+        copy = Path(shutil.copytree(folder, directory / folder.name))
         for name in chooser.sample((STATE, WEIGHTS, OPTIMIZER), chooser.choice((1, 1, 2))):
             mutate_file(copy / name, chooser)
         seal_again(copy)
-        state = tried(place, lambda: load_checkpoint_at(copy))
+        state = load_or_refuse(directory, lambda: load_checkpoint_at(copy))
         if state is None:
             return Outcome.REFUSED
         said = json.loads((copy / STATE).read_text(encoding="utf-8"))

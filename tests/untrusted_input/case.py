@@ -1,4 +1,4 @@
-"""What a crafted input is: a function that makes it, named after what is wrong with it, and what must be said of it."""
+"""Crafted inputs: each is a function that makes it, named after its fault, and what the refusal must name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 
 class Case(NamedTuple):
-    """One crafted input; `make` gets a place of its own and leaves the input there."""
+    """One crafted input; `make` gets a folder of its own and writes the input into it."""
 
     name: str
     make: Callable[[Path], object]
     file: str  # the file that the refusal must name
-    says: str  # a pattern that the refusal must match
+    says: str  # a pattern of the setting, value or position that the refusal must name; empty if the file is enough
 
 
 class Catalogue:
@@ -35,7 +35,7 @@ class Catalogue:
         return add
 
     def accepted(self, make: Callable[[Path], object]) -> Callable[[Path], object]:
-        """Add an input that is taken for what it is."""
+        """Add an input that is accepted."""
         self.add(make.__name__, make, "", "")
         return make
 
@@ -50,7 +50,7 @@ class Catalogue:
 
 
 def check_refusal(message: str, case: Case) -> None:
-    """A refusal names the file, says what is wrong and what to do, and quotes no page of it."""
+    """A refusal names the file and the fault, says what to do, and is short."""
     assert case.file in message
     assert re.search(case.says, message), message
     assert "\n  " in message, f"no advice: {message}"

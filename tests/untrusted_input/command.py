@@ -34,7 +34,7 @@ def command(*arguments: object, stdin: bytes = b"") -> Answer:
 
 
 def check_answer(answer: Answer) -> None:
-    """Whatever was given, the command answers like a person: no traceback, no fault of ours."""
+    """The exit code and the message are those of a user error: no traceback, no internal error."""
     assert answer.code in (0, 1, 2), answer
     for words in ("Traceback", "internal error"):
         assert words not in answer.err, answer.err

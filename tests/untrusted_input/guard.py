@@ -1,4 +1,4 @@
-"""What hostile input must not get: more than five seconds, more than some memory, a process, a socket, another file."""
+"""Limits for untrusted input: time, memory, and no process, socket or file outside its directory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from saccade.csrc.library import library
 SECONDS = 5.0
 MEMORY = 2 * 2**30  # bytes beyond what the process has when the input is given to it
 
-NEVER = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.Popen", "pickle.find_class")
-NEVER += ("socket.connect", "socket.getaddrinfo", "ctypes.dlopen", "os.remove", "os.rename", "shutil.rmtree")
+FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.Popen", "pickle.find_class")
+FORBIDDEN += ("socket.connect", "socket.getaddrinfo", "ctypes.dlopen", "os.remove", "os.rename", "shutil.rmtree")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class TookTooLong(BaseException):
-    """Not an Exception: no handler of ours may take it for a fault of the input."""
+    """A time limit was exceeded; not an Exception, so that no handler treats it as a fault of the input."""
 
 
 class Watch:
@@ -32,12 +32,12 @@ class Watch:
 
     def __init__(self) -> None:
         self.on = False
-        self.place = ""
+        self.directory = ""
         self.events: list[str] = []
         self.opened: list[str] = []
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Note what nobody may do, and every file that is opened."""
+        """Record forbidden operations and every opened file."""
         if not self.on:
             return
         if event == "open" and isinstance(arguments[0], str | bytes):
@@ -46,25 +46,25 @@ class Watch:
             if (arguments[2] or 0) & WRITING and not self.may_write(path):
                 self.events.append(f"write {path}")
         elif (event, *arguments) == ("ctypes.dlopen", None):
-            return  # the process itself: how the allocator is spoken to
-        elif event in NEVER and not any(self.may_write(part) for part in map(str, arguments)):
+            return  # the process itself, for settings of the allocator
+        elif event in FORBIDDEN and not any(self.may_write(part) for part in map(str, arguments)):
             self.events.append(f"{event} {arguments}")
 
     def may_write(self, path: str) -> bool:
-        """Whether the input has led to its own place; the caches of matplotlib and the like are nobody's business."""
-        export = "/.ctranslate2.partial/"  # beside the model that is used, which is sound
-        return os.path.abspath(path).startswith((self.place, "/dev/")) or "cache" in path or export in path
+        """Whether a path is in the directory of the input or in a cache, such as matplotlib's."""
+        export = "/.ctranslate2.partial/"  # next to the valid model that a test uses
+        return os.path.abspath(path).startswith((self.directory, "/dev/")) or "cache" in path or export in path
 
 
-library()  # the kernels are loaded once, by whatever needs them first; not by an input
+library()  # the kernels are loaded once, before any input
 WATCH = Watch()
 sys.addaudithook(WATCH.hook)
 
 
 @contextlib.contextmanager
-def guarded(place: Path, seconds: float = SECONDS, memory: int = MEMORY) -> Iterator[Watch]:
+def guarded(directory: Path, seconds: float = SECONDS, memory: int = MEMORY) -> Iterator[Watch]:
     """Fail if what happens inside takes too long or too much memory, or does what data must not do."""
-    WATCH.place, WATCH.events, WATCH.opened = str(place), [], []
+    WATCH.directory, WATCH.events, WATCH.opened = str(directory), [], []
     with time_limit(seconds), memory_limit(memory):
         WATCH.on = True
         try:
@@ -76,7 +76,7 @@ def guarded(place: Path, seconds: float = SECONDS, memory: int = MEMORY) -> Iter
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise after some seconds of work, or after six times as many of waiting: others may use the machine too."""
+    """Raise after some seconds of work, or after six times as many of waiting, because the machine may be busy."""
     worked, began = time.thread_time(), time.monotonic()
 
     def is_over() -> bool:
@@ -93,12 +93,12 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert not is_over()  # a library in another language does not hear the signal
+    assert not is_over()  # C code does not handle the signal
 
 
 @contextlib.contextmanager
 def memory_limit(extra: int) -> Iterator[None]:
-    """Let the process grow by at most so many bytes of address space; more raises MemoryError."""
+    """Let the address space grow by at most `extra` bytes; more raises MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     if pages:

@@ -66,17 +66,17 @@ SCALARS = [
     ),
     *("../../x", "/dev/zero", "transformer", "os.system", "9" * 400, "x" * 400, "\u202e", "\x85", "\ufeff"),
 ]
-"""What may stand in a line of YAML."""
+"""Scalars for lines of YAML."""
 
 
 def damage(raw: bytes, chooser: Random) -> bytes:
     """A flipped bit, another byte, or the file cut off: what disks and networks do."""
-    place = chooser.randrange(len(raw))
+    position = chooser.randrange(len(raw))
     kind = chooser.choice(("flip", "flip", "byte", "cut"))
     if kind == "cut":
-        return raw[:place]
+        return raw[:position]
     damaged = bytearray(raw)
-    damaged[place] ^= 1 << chooser.randrange(8) if kind == "flip" else chooser.randrange(1, 256)
+    damaged[position] ^= 1 << chooser.randrange(8) if kind == "flip" else chooser.randrange(1, 256)
     return bytes(damaged)
 
 
@@ -102,8 +102,8 @@ def change_block(raw: bytes, chooser: Random) -> bytes:
         return raw[:last] + raw[first:last] * chooser.choice((1, 1, 10, 100)) + raw[last:]
     if kind == "move":
         rest = raw[:first] + raw[last:]
-        place = chooser.randrange(len(rest) + 1)
-        return rest[:place] + raw[first:last] + rest[place:]
+        position = chooser.randrange(len(rest) + 1)
+        return rest[:position] + raw[first:last] + rest[position:]
     if kind == "blank":
         return raw[:first] + bytes([chooser.choice((0, 32, 255))]) * (last - first) + raw[last:]
     if kind == "insert":
@@ -112,7 +112,7 @@ def change_block(raw: bytes, chooser: Random) -> bytes:
 
 
 def mutate_json(values: Any, chooser: Random) -> Any:
-    """One or two changes of a value: another one in its place, a key renamed, removed or added, entries exchanged."""
+    """One or two changes of a value: another value, a key renamed, removed or added, entries exchanged."""
     values = copy.deepcopy(values)
     for _ in range(chooser.choice((1, 1, 1, 2))):
         holders = list(groups_of(values))
@@ -133,7 +133,7 @@ def groups_of(values: Any) -> list[Any]:
 
 
 def change_group(group: Any, chooser: Random) -> None:
-    """One change of an object or a list, in place."""
+    """One in-place change of an object or a list."""
     key = chooser.choice(list(group)) if isinstance(group, dict) else chooser.randrange(len(group))
     other = chooser.choice(list(group)) if isinstance(group, dict) else chooser.randrange(len(group))
     kind = chooser.choice(("nasty", "nasty", "near", "near", "remove", "exchange", "rename", "add"))
@@ -154,7 +154,7 @@ def change_group(group: Any, chooser: Random) -> None:
 
 
 def near(value: Any, chooser: Random) -> Any:
-    """A value that is almost the same."""
+    """A value close to the given one."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -162,8 +162,12 @@ def near(value: Any, chooser: Random) -> Any:
     if isinstance(value, float):
         return value * chooser.choice((-1.0, 0.5, 1.0000001, 1e10))
     if isinstance(value, str):
-        place = chooser.randrange(len(value) + 1)
-        return value[:place] + chooser.choice(("", " ", "x", "\u0301", "\n")) + value[place + chooser.randint(0, 1) :]
+        position = chooser.randrange(len(value) + 1)
+        return (
+            value[:position]
+            + chooser.choice(("", " ", "x", "\u0301", "\n"))
+            + value[position + chooser.randint(0, 1) :]
+        )
     return [value]
 
 
@@ -171,23 +175,23 @@ def mutate_lines(text: str, chooser: Random) -> str:
     """One to three changes of lines of YAML: another value, another indent, a line twice, gone or elsewhere."""
     lines = text.split("\n")
     for _ in range(chooser.randint(1, 3)):
-        place = chooser.randrange(len(lines))
-        line = lines[place]
+        position = chooser.randrange(len(lines))
+        line = lines[position]
         key, colon, _ = line.partition(":")
         kind = chooser.choice(("value", "value", "value", "indent", "repeat", "remove", "move", "tear", "put"))
         if kind == "value" and colon:
-            lines[place] = f"{key}: {chooser.choice(SCALARS)}"
+            lines[position] = f"{key}: {chooser.choice(SCALARS)}"
         elif kind == "indent":
-            lines[place] = " " * chooser.choice((0, 1, 2, 4)) + line.lstrip()
+            lines[position] = " " * chooser.choice((0, 1, 2, 4)) + line.lstrip()
         elif kind == "repeat":
             lines.insert(chooser.randrange(len(lines) + 1), line)
         elif kind == "remove" and len(lines) > 1:
-            del lines[place]
+            del lines[position]
         elif kind == "move":
-            lines.insert(chooser.randrange(len(lines)), lines.pop(place))
+            lines.insert(chooser.randrange(len(lines)), lines.pop(position))
         elif kind == "tear":
             at = chooser.randrange(len(line) + 1)
-            lines[place] = line[:at] + chooser.choice(SCALARS) + line[at:]
+            lines[position] = line[:at] + chooser.choice(SCALARS) + line[at:]
         else:
-            lines.insert(place, chooser.choice(SCALARS))
+            lines.insert(position, chooser.choice(SCALARS))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Sound folders to start from: what Saccade itself writes, as small as it can be."""
+"""Small valid folders, written by Saccade, for the crafted inputs to start from."""
 
 from __future__ import annotations
 
@@ -63,26 +63,26 @@ def make_checkpoint(folder: Path) -> Path:
     return write_checkpoint(folder, Snapshot(weights_of(model), optimizer_tensors(model, optimizer), state))
 
 
-def copy_of(folder: Path, place: Path) -> Path:
+def copy_of(folder: Path, directory: Path) -> Path:
     """A copy to spoil."""
-    return Path(shutil.copytree(folder, place / folder.name))
+    return Path(shutil.copytree(folder, directory / folder.name))
 
 
 def seal_again(folder: Path) -> None:
-    """A manifest that agrees with whatever lies in the folder: what an attacker would write."""
+    """Write a manifest that agrees with the files of the folder, as an attacker would."""
     files = {file.name: describe_file(file) for file in files_of(folder) if file.name != MANIFEST}
     write_json(folder / MANIFEST, {"files": files})
 
 
 def change_json(path: Path, change: Callable[[Any], object]) -> None:
-    """Change the value in a JSON file in place."""
+    """Change the value of a JSON file."""
     values = json.loads(path.read_text(encoding="utf-8"))
     change(values)
     path.write_text(json.dumps(values, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
 def sparse_file(path: Path, size: int, start: bytes = b"", end: bytes = b"") -> None:
-    """A file that is as large as asked and takes no space: NUL bytes between its start and its end."""
+    """A file that is of this size that takes no disk space: NUL bytes between its start and its end."""
     path.write_bytes(start)
     os.truncate(path, size - len(end))
     with path.open("ab") as file:
@@ -90,7 +90,7 @@ def sparse_file(path: Path, size: int, start: bytes = b"", end: bytes = b"") -> 
 
 
 def resume_from(folder: Path) -> TrainingState:
-    """What a resumed run does with a folder of checkpoints, but for going on from an older one."""
+    """The state of the newest checkpoint, as a resumed run loads it; a damaged checkpoint is an error."""
     found = find_newest_intact(folder)
     for _, fault in found.damaged:
         raise fault

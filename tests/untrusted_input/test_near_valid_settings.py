@@ -1,4 +1,4 @@
-"""Settings that are almost right: a typed config or an error that names the setting, and never anything else."""
+"""Settings that are almost right: a typed config, or an error that names the setting."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def model_settings() -> st.SearchStrategy[dict[str, Any]]:
     return st.builds(lambda first, second: {**second, **first}, family | preset | st.just({}), others)
 
 
-def tried(make: Callable[[], Config]) -> Config | None:
-    """The config, or None if it was refused as it should be."""
+def built_or_refused(make: Callable[[], Config]) -> Config | None:
+    """The config, or None after a SaccadeError."""
     try:
         return make()
     except SaccadeError as error:
@@ -69,7 +69,7 @@ def check_typed(found: Config, values: Mapping[str, Any]) -> None:
 @given(values=near_valid(DecodingConfig))
 def test_settings_of_a_search(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     with guarded(tmp_path_factory.getbasetemp()):
-        found = tried(lambda: build(DecodingConfig, values, where="generation.json"))
+        found = built_or_refused(lambda: build(DecodingConfig, values, where="generation.json"))
     if found is not None:
         check_typed(found, values)
 
@@ -78,7 +78,7 @@ def test_settings_of_a_search(tmp_path_factory: pytest.TempPathFactory, values: 
 @given(values=model_settings())
 def test_settings_of_a_model(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     with guarded(tmp_path_factory.getbasetemp()):
-        found = tried(lambda: choose(values).config)
+        found = built_or_refused(lambda: choose(values).config)
     if found is not None:
         assert choose({"family": choose(values).family, **found.model_dump()}).config == found
 
@@ -89,7 +89,7 @@ def test_settings_of_a_run(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any], model: dict[str, Any]
 ) -> None:
     with guarded(tmp_path_factory.getbasetemp()):
-        found = tried(lambda: resolve_config({**values, "model": model}, where="recipe.yaml"))
+        found = built_or_refused(lambda: resolve_config({**values, "model": model}, where="recipe.yaml"))
     if found is not None:
         assert resolve_config(found.model_dump(), where="again") == found
 

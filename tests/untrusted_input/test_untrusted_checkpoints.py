@@ -1,4 +1,4 @@
-"""Crafted checkpoints: never taken for a place to go on from, in bounded time and memory."""
+"""Crafted checkpoints: refused in bounded time and memory."""
 
 from __future__ import annotations
 

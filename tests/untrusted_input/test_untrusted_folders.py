@@ -36,7 +36,9 @@ def test_a_crafted_folder_is_refused(pristine: dict[str, Path], tmp_path: Path, 
 
 
 @pytest.mark.parametrize("case", HARMLESS.parameters())
-def test_what_the_manifest_does_not_list_is_never_read(pristine: dict[str, Path], tmp_path: Path, case: Case) -> None:
+def test_files_that_the_manifest_does_not_list_are_not_read(
+    pristine: dict[str, Path], tmp_path: Path, case: Case
+) -> None:
     folder = copy_of(pristine["separate"], tmp_path)
     case.make(folder)
     with guarded(tmp_path) as watch:
@@ -51,7 +53,7 @@ def test_what_the_manifest_does_not_list_is_never_read(pristine: dict[str, Path]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "byte", "separate"])
-def test_a_sound_folder_passes_under_the_same_guard(pristine: dict[str, Path], tmp_path: Path, kind: str) -> None:
+def test_a_valid_folder_is_accepted_under_guard(pristine: dict[str, Path], tmp_path: Path, kind: str) -> None:
     folder = copy_of(pristine[kind], tmp_path)
     for arguments in (("info", folder), ("translate", folder)):
         with guarded(tmp_path):

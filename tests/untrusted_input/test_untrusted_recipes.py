@@ -36,7 +36,7 @@ ODD = ["true", "null", "7", "7.5", "a\tb", "a: b", "\x85", "a\u2028b", "\udcff",
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_a_word_is_read_as_what_it_looks_like(tmp_path: Path, word: str) -> None:
+def test_a_plain_scalar_is_read_as_a_string(tmp_path: Path, word: str) -> None:
     (tmp_path / FILE).write_text(f"{SOUND}output: {word}\n", encoding="utf-8")
     config = resolve_recipe(tmp_path / FILE)
     assert config.output == word
@@ -45,7 +45,7 @@ def test_a_word_is_read_as_what_it_looks_like(tmp_path: Path, word: str) -> None
 
 
 @pytest.mark.parametrize("word", ODD)
-def test_what_is_written_is_read(tmp_path: Path, word: str) -> None:
+def test_a_written_recipe_is_read_back_unchanged(tmp_path: Path, word: str) -> None:
     config = RunConfig(model={"preset": "transformer-tiny"}, output=word)
     write_yaml(config, tmp_path / FILE)
     assert RunConfig.model_validate(read_yaml(tmp_path / FILE)) == config

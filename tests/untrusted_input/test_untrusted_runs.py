@@ -1,4 +1,4 @@
-"""Every verb on what somebody else has written: an answer like a person's, whatever it is."""
+"""Every command on crafted files: a result or a user error, without a traceback."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ RESUMED = [case for case in CHECKPOINTS.cases if not case.name.startswith("weigh
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of four updates with two checkpoints."""
-    place = tmp_path_factory.mktemp("run")
+    folder = tmp_path_factory.mktemp("run")
     for name, line in (("source", "ein kleiner Hund\n"), ("target", "a small dog\n")):
-        (place / name).write_text(line * 40, encoding="utf-8")
+        (folder / name).write_text(line * 40, encoding="utf-8")
     small = ("--model.width", 16, "--model.heads", 2, "--model.feed-forward", 16, "--data.tokenizer", "byte")
     small += ("--model.encoder-layers", 1, "--model.decoder-layers", 1, "--data.batch-tokens", 256)
     steps = ("--training.max-steps", 4, "--training.checkpoint-every", 2, "--training.log-every", 1)
-    arguments = ("--source", place / "source", "--target", place / "target", "--output", place / "run")
-    answer = command("train", *arguments, *small, *steps, "--data.workers", 1, "--data.cache", place / "cache")
+    arguments = ("--source", folder / "source", "--target", folder / "target", "--output", folder / "run")
+    answer = command("train", *arguments, *small, *steps, "--data.workers", 1, "--data.cache", folder / "cache")
     assert answer.code == 0, answer.err
-    return place / "run"
+    return folder / "run"
 
 
-def resume(place: Path) -> tuple[int, str]:
-    """Go on with a run, and what is said."""
+def resume(directory: Path) -> tuple[int, str]:
+    """Resume a run: the exit code and the messages."""
     with time_limit(60):
-        answer = command("train", "--resume", place, "--training.max-steps", 5)
+        answer = command("train", "--resume", directory, "--training.max-steps", 5)
     assert "Traceback" not in answer.err
     assert "internal error" not in answer.err
     if answer.code:
@@ -47,35 +47,35 @@ def resume(place: Path) -> tuple[int, str]:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in RESUMED])
 def test_a_run_is_not_resumed_from_rubbish(run: Path, tmp_path: Path, case: Case) -> None:
-    place = Path(shutil.copytree(run, tmp_path / "run"))
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
     if case in RUNS.cases:
-        case.make(place)
-        code, said = resume(place)
+        case.make(copy)
+        code, said = resume(copy)
         assert code == 0 or case.file in said
         return
-    newest = list_checkpoints(place / "checkpoints")[-1]
+    newest = list_checkpoints(copy / "checkpoints")[-1]
     case.make(newest)
-    code, said = resume(place)
+    code, said = resume(copy)
     assert case.file in said
-    if code == 0:  # it went on from an older one
+    if code == 0:  # resumed from an older checkpoint
         assert f"damaged checkpoint: {newest / case.file}" in said
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", RUNS.parameters())
-def test_no_rubbish_in_a_run_is_taken_for_anything(run: Path, tmp_path: Path, case: Case) -> None:
-    place = Path(shutil.copytree(run, tmp_path / "run"))
-    case.make(place)
-    code, said = resume(place)
+def test_rubbish_in_any_file_of_a_run_is_refused_or_harmless(run: Path, tmp_path: Path, case: Case) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    case.make(copy)
+    code, said = resume(copy)
     assert code == 0 or case.file in said
 
 
 @pytest.mark.parametrize("case", RUNS.parameters())
 def test_a_run_with_rubbish_is_described_or_refused(run: Path, tmp_path: Path, case: Case) -> None:
-    place = Path(shutil.copytree(run, tmp_path / "run"))
-    case.make(place)
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    case.make(copy)
     with guarded(tmp_path):
-        answer = command("info", place)
+        answer = command("info", copy)
     check_answer(answer)
     assert answer.code == 0 or case.file in answer.err
 
@@ -84,7 +84,7 @@ SOME = [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REFUSED[::12
 
 
 @pytest.mark.parametrize(("kind", "case"), SOME)
-def test_every_verb_refuses_a_crafted_folder(
+def test_every_command_refuses_a_crafted_folder(
     pristine: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, case: Case
 ) -> None:
     monkeypatch.chdir(tmp_path)

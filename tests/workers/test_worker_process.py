@@ -63,6 +63,16 @@ def wait_for_end(process: int) -> None:
         time.sleep(0.02)
 
 
+def parent_of_a_worker(job: dict[str, str], *, fork: bool = False) -> subprocess.Popen[bytes]:
+    """A process that starts a worker and waits for the result of this job."""
+    script = (
+        "from saccade.workers.messages import Message\n"
+        "from saccade.workers.process import start_worker\n"
+        f"start_worker({JOBS!r}, fork={fork}).request(Message({job!r}))\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", script])
+
+
 class TestRequests:
     def test_results_and_what_a_handler_prints(self, capfd: pytest.CaptureFixture[str]) -> None:
         with running_worker(JOBS) as worker:
@@ -184,26 +194,14 @@ class TestEnding:
     @pytest.mark.parametrize("fork", [False, pytest.param(True, marks=LINUX)])
     def test_no_worker_outlives_a_parent_that_was_killed(self, fork: bool, tmp_path: Path) -> None:
         started = tmp_path / "started"
-        script = (
-            "from saccade.workers.messages import Message\n"
-            "from saccade.workers.process import start_worker\n"
-            f"worker = start_worker({JOBS!r}, fork={fork})\n"
-            f"worker.request(Message({{'job': 'sleep', 'started': {str(started)!r}}}))\n"
-        )
-        with subprocess.Popen([sys.executable, "-c", script]) as parent:
+        with parent_of_a_worker({"job": "sleep", "started": str(started)}, fork=fork) as parent:
             process = int(wait_for(started))
             parent.kill()
         wait_for_end(process)
 
     def test_a_worker_whose_parent_was_killed_has_time_to_save(self, tmp_path: Path) -> None:
         started, saved = tmp_path / "started", tmp_path / "saved"
-        script = (
-            "from saccade.workers.messages import Message\n"
-            "from saccade.workers.process import start_worker\n"
-            f"worker = start_worker({JOBS!r})\n"
-            f"worker.request(Message({{'job': 'save', 'started': {str(started)!r}, 'saved': {str(saved)!r}}}))\n"
-        )
-        with subprocess.Popen([sys.executable, "-c", script]) as parent:
+        with parent_of_a_worker({"job": "save", "started": str(started), "saved": str(saved)}) as parent:
             wait_for(started)
             parent.kill()
         assert wait_for(saved) == str([int(signal.SIGTERM)])

@@ -77,7 +77,7 @@ def test_learns_known_translations() -> None:
     assert best["the"].probability > 0.9
 
 
-def test_likelihood_never_falls(pairs: list[Pair]) -> None:
+def test_likelihood_does_not_fall(pairs: list[Pair]) -> None:
     for given in (HOUSES, pairs):
         likelihoods = learn_translations(given, iterations=40).log_likelihoods
         assert len(likelihoods) == 40
@@ -115,7 +115,7 @@ def test_best_entries_are_sorted_and_probable(pairs: list[Pair]) -> None:
     table = learn_translations(pairs)
     entries = table.best(3, 0.05)
     assert [entry.source for entry in entries] == sorted(entry.source for entry in entries)
-    assert all(entry.source for entry in entries)  # never the empty word
+    assert all(entry.source for entry in entries)  # not the empty word
     for word in {entry.source for entry in entries}:
         probabilities = [entry.probability for entry in entries if entry.source == word]
         assert len(probabilities) <= 3

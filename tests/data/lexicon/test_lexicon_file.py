@@ -50,7 +50,7 @@ def test_missing_or_non_text_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SaccadeError, match="no such file"):
         read_lexicon(tmp_path / "none.tsv")
     (tmp_path / "latin.tsv").write_bytes(b"a\tb\nf\xfcnf\tfive\n")
-    with pytest.raises(SaccadeError, match="line 2: byte 2 of the line is not UTF-8"):
+    with pytest.raises(SaccadeError, match="line 2: byte 2"):
         read_lexicon(tmp_path / "latin.tsv")
 
 

@@ -193,7 +193,7 @@ def test_plain_text_without_target_is_an_error(tmp_path: Path) -> None:
 
 
 def test_gzipped_parquet_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SaccadeError, match=r"pairs\.parquet\.gz: is a gzipped Parquet file\n  unpack it"):
+    with pytest.raises(SaccadeError, match=r"pairs\.parquet\.gz: .*Parquet"):
         list(read_pairs(tmp_path / "pairs.parquet.gz"))
 
 

@@ -57,7 +57,7 @@ def test_each_position_may_have_its_own_variant() -> None:
         assert np.array_equal(mixed[variants == variant], whole[variants == variant])
 
 
-def test_values_look_random() -> None:
+def test_values_are_spread_evenly() -> None:
     size = 200_000
     for key in range(5):
         images = permute(np.arange(size), size, key).astype(np.float64) / size

@@ -72,7 +72,7 @@ class TestEncoding:
             st.one_of(st.sampled_from([*SYMBOL_PIECES, "▁", " ", "\ufdd0", "\ufdd1s>"]), st.text(max_size=3))
         )
     )
-    def test_text_never_produces_control_symbols(
+    def test_text_produces_no_control_symbols(
         self, trained: dict[TokenizerKind, Tokenizer], kind: TokenizerKind, parts: list[str]
     ) -> None:
         for text in ("".join(parts), " ".join(parts)):
@@ -89,8 +89,8 @@ class TestEncoding:
         encoding = trained[kind].encode(text)
         normalized = normalize(text, "nfc")
         assert len(encoding.ids) == len(encoding.pieces) == len(encoding.offsets)
-        covered = {place for start, end in encoding.offsets for place in range(start, end)}
-        blanks = {place for place, character in enumerate(normalized) if character == " "}
+        covered = {position for start, end in encoding.offsets for position in range(start, end)}
+        blanks = {position for position, character in enumerate(normalized) if character == " "}
         assert covered | blanks == set(range(len(normalized)))
 
 
@@ -119,7 +119,7 @@ class TestTraining:
 
     @pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])
     @pytest.mark.parametrize("size", [5, 12, 30])
-    def test_size_is_never_exceeded(self, texts: list[str], kind: TokenizerKind, size: int) -> None:
+    def test_size_is_not_exceeded(self, texts: list[str], kind: TokenizerKind, size: int) -> None:
         tokenizer = train(kind, texts, size=size)
         assert tokenizer.size == size
         assert max(max(ids) for ids in tokenizer.encode_batch(texts)) < size
@@ -139,7 +139,7 @@ class TestTraining:
         tokenizer = train("word", ["often often rare"], min_frequency=2)
         assert tokenizer.encode("often rare never").ids == [4, 3, 3]
         assert tokenizer.decode([1, 4, 3, 2, 0]) == "often <unk>"
-        with pytest.raises(SaccadeError, match=r"(?s)no word occurs 9 times.*min-frequency"):
+        with pytest.raises(SaccadeError, match=r"(?s)9 .*min-frequency"):
             train("word", ["often often rare"], min_frequency=9)
 
     def test_unknown_kind_and_too_small_size_are_errors(self) -> None:
@@ -204,7 +204,7 @@ class TestTokenizer:
 
     def test_id_outside_the_vocabulary(self, trained: dict[TokenizerKind, Tokenizer]) -> None:
         for token in (260, -1):
-            with pytest.raises(IndexError, match=f"id {token} is not in a vocabulary of 260"):
+            with pytest.raises(IndexError, match=f"id {token} .*260"):
                 trained["byte"].piece(token)
 
     def test_normalization_is_applied(self) -> None:
@@ -269,18 +269,18 @@ class TestFile:
         path = tmp_path / "tokenizer.json"
         train("char", ["abc"]).save(path)
         path.write_text(path.read_text("utf-8").replace("</s>", "<end>"), "utf-8")
-        with pytest.raises(SaccadeError, match=r"ids 0 to 3 are not <pad>, <s>, </s>, <unk>"):
+        with pytest.raises(SaccadeError, match="<pad>, <s>, </s>, <unk>"):
             Tokenizer.load(path)
 
     def test_truncated_file_is_an_error(self, tmp_path: Path) -> None:
         path = tmp_path / "tokenizer.json"
         train("char", ["abc"]).save(path)
         path.write_bytes(path.read_bytes()[:-50])
-        with pytest.raises(SaccadeError, match=f"(?s){re.escape(str(path))}.*is not JSON"):
+        with pytest.raises(SaccadeError, match=f"(?s){re.escape(str(path))}.*JSON"):
             Tokenizer.load(path)
 
     def test_missing_file_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(SaccadeError, match=f"(?s){re.escape(str(tmp_path))}.*cannot be read"):
+        with pytest.raises(SaccadeError, match=re.escape(str(tmp_path))):
             Tokenizer.load(tmp_path / "tokenizer.json")
 
 

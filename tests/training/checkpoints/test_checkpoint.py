@@ -85,7 +85,7 @@ def test_full_disk_is_reported_at_the_next_call_and_keeps_old_checkpoints(tmp_pa
     monkeypatch.setattr("saccade.training.checkpoints.checkpoint.save_tensors", full)
     with CheckpointSaver(tmp_path, keep=1, every=1) as saver:
         saver.save(*make(3), TrainingState(Progress(step=3)))
-        with pytest.raises(SaccadeError, match=r"step-3: cannot be written: No space left on device"):
+        with pytest.raises(SaccadeError, match=r"step-3: .*No space left on device"):
             while True:
                 saver.check()
     assert names(tmp_path) == ["step-1", "step-2"]

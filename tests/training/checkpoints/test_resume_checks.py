@@ -31,7 +31,7 @@ def make(**training) -> RunConfig:
     ids=str,
 )
 def test_fixed_settings_cannot_change(change):
-    with pytest.raises(SaccadeError, match="cannot change: training"):
+    with pytest.raises(SaccadeError, match=r"training\."):
         check_resumable(make(), make(**change))
 
 
@@ -40,7 +40,7 @@ def test_data_settings_cannot_change_but_the_cache_can():
     for change, refused in ({"max_length": 9}, True), ({"cache": "elsewhere"}, False), ({"workers": 3}, False):
         after = before.model_copy(update={"data": before.data.model_copy(update=change)})
         if refused:
-            with pytest.raises(SaccadeError, match=r"cannot change: data\.max-length"):
+            with pytest.raises(SaccadeError, match=r"data\.max-length"):
                 check_resumable(before, after)
         else:
             check_resumable(before, after)

@@ -185,7 +185,7 @@ def test_run_without_checkpoint_begins_again_from_an_unchanged_start_model(
     ids=str,
 )
 def test_objective_of_a_resumed_run_cannot_change(uninterrupted, change):
-    with pytest.raises(SaccadeError, match="cannot change: training"):
+    with pytest.raises(SaccadeError, match=r"training\."):
         resume(uninterrupted, {"training": change})
 
 
@@ -219,13 +219,13 @@ def test_settings_equal_to_the_start_model_are_accepted(config, trained):
     assert made.data.vocabulary < 100
     small = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2}
     assert config(model={"preset": "transformer-tiny", **small}) == config()
-    with pytest.raises(SaccadeError, match="is not 'transformer-tiny': its width is 16"):
+    with pytest.raises(SaccadeError, match=r"'transformer-tiny': .*width .*16"):
         config(model={"preset": "transformer-tiny"})
 
 
 @pytest.mark.parametrize("change", [{"width": 32}, {"encoder_layers": 2}], ids=str)
 def test_weights_of_another_shape_are_rejected_and_leave_no_run(config, tmp_path, change):
-    with pytest.raises(SaccadeError, match=r"weights do not fit .*: model"):
+    with pytest.raises(SaccadeError, match="weights"):
         train(config(model=change))
     assert not (tmp_path / "run").exists()
 
@@ -291,7 +291,7 @@ EXPLICIT = {"learning_rate": 1e-4, "schedule": "constant", "warmup_steps": 5, "m
 
 def test_recipe_from_another_run_conflicts_with_a_new_start(fresh, trained, tmp_path):
     training = {"start": str(trained), **EXPLICIT}
-    with pytest.raises(SaccadeError, match="tokenizer char, not word"):
+    with pytest.raises(SaccadeError, match=r"char.* word"):
         resolve_recipe(fresh, {"training": training})
     made = resolve_recipe(fresh, {"training": training, "data": {"tokenizer": "char"}})
     assert made.data.vocabulary < 100
@@ -302,12 +302,10 @@ def test_recipe_from_another_run_conflicts_with_a_new_start(fresh, trained, tmp_
 
 def test_recipe_for_training_from_scratch_is_rejected(fresh, trained):
     start = {"start": str(trained)}
-    with pytest.raises(
-        SaccadeError, match=r"from scratch.*learning-rate 0\.003, schedule inverse-sqrt.*max-steps 4"
-    ) as caught:
+    with pytest.raises(SaccadeError, match=r"learning-rate 0\.003.* inverse-sqrt.*max-steps 4") as caught:
         resolve_recipe(fresh, {"training": start, "data": {"tokenizer": "char"}})
     assert "--training.learning-rate 5e-05 --training.schedule constant --training.warmup-steps 100" in caught.value.do
-    with pytest.raises(SaccadeError, match=r"from scratch.*: learning-rate 0\.003\n"):
+    with pytest.raises(SaccadeError, match=r"learning-rate 0\.003\n"):
         explicit = {name: value for name, value in EXPLICIT.items() if name != "learning_rate"}
         resolve_recipe(fresh, {"training": {**start, **explicit}, "data": {"tokenizer": "char"}})
     made = resolve_recipe(fresh, {"training": {**start, **EXPLICIT}, "data": {"tokenizer": "char"}})

@@ -173,7 +173,7 @@ def test_out_of_memory_error_gives_advice(error: Exception) -> None:
             raise error
 
     model = build_model().eval()
-    with pytest.raises(SaccadeError, match=r"10 pairs of 20 and 20 tokens does not fit(?s:.*)--data.batch-tokens"):
+    with pytest.raises(SaccadeError, match=r"10 pairs of 20 and 20 tokens(?s:.*)--data\.batch-tokens"):
         make_forecast(model, Greedy())
     assert not model.training
 

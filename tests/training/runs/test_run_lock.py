@@ -24,7 +24,7 @@ def holder(tmp_path):
 
 
 def test_error_names_the_process_that_holds_the_lock(tmp_path, holder):
-    with pytest.raises(SaccadeError, match=f"is being trained by process {holder.pid} on "), run_lock(tmp_path):
+    with pytest.raises(SaccadeError, match=f"process {holder.pid}\\b"), run_lock(tmp_path):
         pass
 
 
