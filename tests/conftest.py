@@ -1,6 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import torch
+
+from saccade.csrc import library as kernels
+from saccade.ops.int8_linear import int8_available
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -9,3 +15,61 @@ def token_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SACCADE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+def threads_of_torch(count: int) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield count
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[int]:
+    """On tensors this small a second thread only waits, and for long when the machine is busy."""
+    yield from threads_of_torch(1)
+
+
+@pytest.fixture(params=[1, 2, 3], ids="{} threads".format)
+def threads(request) -> Iterator[int]:
+    """Every number of threads that kernels share their work by."""
+    yield from threads_of_torch(request.param)
+
+
+@pytest.fixture
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=[True, False], ids=["grad", "no-grad"])
+def grad_mode(request) -> Iterator[bool]:
+    """With and without gradients: some kernels have no backward pass and run only without."""
+    with torch.set_grad_enabled(request.param):
+        yield request.param
+
+
+@pytest.fixture(params=kernels.found_levels() or [None])
+def kernel_level(request, monkeypatch) -> str:
+    """The kernels of every instruction-set level that is compiled and that this processor can run."""
+    if request.param is None:
+        pytest.skip("the kernels are not compiled: no C compiler when the package was installed")
+    library = kernels.load(request.param)
+    assert library is not None
+    monkeypatch.setattr(kernels, "library", lambda: library)
+    return request.param
+
+
+@pytest.fixture
+def kernels_required() -> None:
+    """Tests of the kernels of the best level."""
+    if kernels.library() is None:
+        pytest.skip("the kernels are not compiled: no C compiler when the package was installed")
+
+
+@pytest.fixture
+def int8_required() -> None:
+    """Tests of int8 weights, at the level of `kernel_level` if the test uses it."""
+    if not int8_available():
+        pytest.skip("no int8 products: no kernels, or an instruction-set level without them")

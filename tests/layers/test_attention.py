@@ -52,13 +52,13 @@ def test_scaling_keeps_the_variance_of_a_dot_product_at_one(width):
 def test_without_scaling_the_softmax_saturates_and_its_gradient_vanishes():
     """The reason that Vaswani et al. give for the scale (section 3.2.1)."""
     torch.manual_seed(0)
-    steepness = {}
+    sizes = {}
     for name, score in (("plain", dot_scores), ("scaled", scaled_dot_scores)):
         query = torch.randn(64, 512, requires_grad=True)
         weights = masked_softmax(score(query, torch.randn(16, 512)), None)
-        slope = weights * (1 - weights)  # d softmax_i / d score_i
-        steepness[name] = slope.mean().item()
-    assert steepness["plain"] < steepness["scaled"] / 5
+        gradient = weights * (1 - weights)  # d softmax_i / d score_i
+        sizes[name] = gradient.mean().item()
+    assert sizes["plain"] < sizes["scaled"] / 5
 
 
 def test_masked_softmax_is_a_softmax_over_the_set(triple):
@@ -85,7 +85,7 @@ def masks(queries, keys):
 
 @pytest.mark.parametrize("kind", ["none", "padding", "window"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_explicit_path_is_the_fused_path_forward_and_backward(kind, causal):
+def test_the_explicit_path_equals_the_fused_path_forward_and_backward(kind, causal):
     torch.manual_seed(1)
     tensors = [torch.randn(2, 3, 5, 8, requires_grad=True) for _ in range(3)]
     mask = masks(5, 5)[kind]
@@ -102,13 +102,13 @@ def test_the_explicit_path_is_the_fused_path_forward_and_backward(kind, causal):
 @pytest.mark.parametrize("queries", [1, 3])
 def test_fewer_queries_than_keys_are_the_last_ones_on_both_paths(queries):
     tensors = [torch.randn(2, 3, 5, 8) for _ in range(3)]
-    whole = attend(*tensors, causal=True).context[..., -queries:, :]
+    full = attend(*tensors, causal=True).context[..., -queries:, :]
     query = tensors[0][..., -queries:, :]
-    assert_close(attend(query, *tensors[1:], causal=True).context, whole)
-    assert_close(attend(query, *tensors[1:], causal=True, record=True).context, whole)
+    assert_close(attend(query, *tensors[1:], causal=True).context, full)
+    assert_close(attend(query, *tensors[1:], causal=True, record=True).context, full)
 
 
-def test_any_score_goes_through_attend(triple):
+def test_attend_takes_any_score(triple):
     query, key, value = triple
     found = attend(query, key, value, score=dot_scores)
     assert_close(found.context, (query @ key.transpose(-1, -2)).softmax(-1) @ value)
@@ -127,7 +127,7 @@ def test_causal_mask_is_a_triangle_that_ends_at_the_last_key():
 
 
 @pytest.mark.parametrize("radius", [0, 1, 3])
-def test_window_mask_sees_its_neighbourhood(radius):
+def test_window_mask_is_the_neighbourhood(radius):
     mask = window_mask(6, 6, radius)
     for query in range(6):
         for key in range(6):

@@ -5,31 +5,56 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.testing import assert_close
 
+from layers.padded import with_bias
 from saccade.interface import VocabularySizes
 from saccade.layers.embedding import Embedding, OutputLayer, embedding_table, token_embeddings
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.positions import sinusoids
-from saccade.layers.residual import Residual
+from saccade.layers.residual import Residual, SublayerOutput
 from saccade.ops.dropout import dropout
 
 
 def test_feed_forward_is_equation_2():
     layer = FeedForward(4, 7)
-    x = torch.randn(2, 3, 4)
+    for linear in (layer.expand, layer.contract):
+        nn.init.normal_(linear.bias)
+    x = torch.randn(6, 4)
     inner = torch.clamp(x @ layer.expand.weight.T + layer.expand.bias, min=0)
-    assert_close(layer(x), inner @ layer.contract.weight.T + layer.contract.bias)
+    assert_close(with_bias(layer(x)), inner @ layer.contract.weight.T + layer.contract.bias)
 
 
-def test_residual_places_the_norm():
-    x, y = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
-    post, pre = Residual(4, 0.0, "post"), Residual(4, 0.0, "pre")
-    assert torch.equal(post.before(x), x)
-    assert_close(post.after(x, y), F.layer_norm(x + y, (4,)))
-    assert_close(pre.before(x), F.layer_norm(x, (4,)))
-    assert_close(pre.after(x, y), x + y)
+@pytest.mark.usefixtures("grad_mode")
+@pytest.mark.parametrize("biased", [True, False])
+def test_the_norm_is_after_the_sum_or_before_the_sublayer(biased):
+    x, values, bias = torch.randn(6, 4), torch.randn(6, 4), torch.randn(4) if biased else None
+    total = x + values + (0 if bias is None else bias)
+    post, pre, following = Residual(4, 0.0, "post"), Residual(4, 0.0, "pre"), nn.LayerNorm(4)
+    for norm in (post.norm, pre.norm, following):
+        nn.init.normal_(norm.weight)
+    begun = post.begin(x)
+    assert torch.equal(begun.x, x)
+    assert torch.equal(begun.normed, x)
+    hidden = post(begun, SublayerOutput(values.clone(), bias), following)
+    assert_close(hidden.x, post.norm(total))
+    assert_close(hidden.normed, post.norm(total))
+    begun = pre.begin(x)
+    assert torch.equal(begun.x, x)
+    assert_close(begun.normed, pre.norm(x))
+    hidden = pre(begun, SublayerOutput(values.clone(), bias), following)
+    assert_close(hidden.x, total)
+    assert_close(hidden.normed, following(total))
+
+
+def test_residual_dropout_acts_on_the_sublayer_in_training():
+    residual, x = Residual(64, 0.5, "pre"), torch.randn(50, 64)
+    hidden = residual.begin(x)
+    total = residual(hidden, SublayerOutput(torch.ones(50, 64), None), nn.LayerNorm(64)).x
+    added = (total - x).round(decimals=3)
+    assert sorted(added.unique().tolist()) == [0.0, 2.0]
+    total = residual.eval()(hidden, SublayerOutput(torch.ones(50, 64), None), nn.LayerNorm(64)).x
+    assert_close(total, x + 1)
 
 
 def test_layer_norm_is_its_formula():
@@ -41,7 +66,7 @@ def test_layer_norm_is_its_formula():
     assert_close(norm(x), (x - mean) / torch.sqrt(variance + norm.eps) * norm.weight + norm.bias)
 
 
-def test_embeddings_are_scaled_and_placed():
+def test_embeddings_are_scaled_and_get_positions():
     table = embedding_table(10, 16)
     layer = Embedding(table, 0.0, "sinusoidal", 64)
     tokens = torch.tensor([[3, 1, 3]])
@@ -62,10 +87,10 @@ def test_dropout_drops_its_share_and_keeps_the_mean(probability):
     assert (y == 0).float().mean().item() == pytest.approx(probability, abs=0.003)
     assert y.mean().item() == pytest.approx(1.0, abs=0.01)
     y.sum().backward()
-    assert torch.equal(x.grad, y.detach())  # of ones: the gradient is exactly what was kept and scaled
+    assert torch.equal(x.grad, y.detach())  # of ones: the gradient is the output
 
 
-def test_dropout_drops_each_of_the_four_entries_of_a_word_alike():
+def test_dropout_drops_each_of_the_four_entries_of_a_random_word_equally():
     torch.manual_seed(0)
     dropped = dropout(torch.ones(40000, 4), 0.3, training=True) == 0
     assert_close(dropped.float().mean(0), torch.full((4,), 0.3), rtol=0, atol=0.01)
@@ -82,18 +107,18 @@ def test_dropout_is_decided_by_the_seed():
     assert not torch.equal(dropout(x, 0.5, training=True), first)
 
 
-def test_dropout_rests_outside_of_training():
+def test_dropout_is_the_identity_outside_of_training():
     x = torch.randn(3)
     assert dropout(x, 0.5, training=False) is x
     assert dropout(x, 0.0, training=True) is x
 
 
-def test_other_types_take_the_library_kernel():
+def test_dropout_of_other_dtypes():
     x = torch.ones(1000, dtype=torch.float64)
     assert 0.3 < (dropout(x, 0.5, training=True) == 0).double().mean() < 0.7
 
 
-def test_a_joint_vocabulary_has_one_table_of_embeddings():
+def test_a_joint_vocabulary_has_one_embedding_table():
     source, target = token_embeddings(VocabularySizes(10, 10, True), 16, 0.0)
     assert source.table is target.table
     source, target = token_embeddings(VocabularySizes(9, 10, False), 16, 0.0)
@@ -101,16 +126,16 @@ def test_a_joint_vocabulary_has_one_table_of_embeddings():
     assert target.table.shape == (10, 16)
 
 
-def test_a_tied_output_layer_reads_the_embedding_through_a_map_if_widths_differ():
+def test_a_tied_output_layer_projects_to_the_embedding_width_if_widths_differ():
     table = embedding_table(10, 16)
     x = torch.randn(2, 3, 16)
     same = OutputLayer(16, table, tied=True)
     assert same.table is table
-    torch.testing.assert_close(same(x), x @ table.T)
+    assert_close(same(x), x @ table.T)
     narrow = OutputLayer(24, table, tied=True)
     assert narrow.table is table
     x = torch.randn(2, 3, 24)
-    torch.testing.assert_close(narrow(x), x @ narrow.projection.weight.T @ table.T)
+    assert_close(narrow(x), x @ narrow.projection.weight.T @ table.T)
     own = OutputLayer(24, table, tied=False)
     assert own.table.shape == (10, 24)
-    torch.testing.assert_close(own(x), x @ own.table.T)
+    assert_close(own(x), x @ own.table.T)

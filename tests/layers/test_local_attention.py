@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from layers.padded import LargestTensor, run_padded, with_bias
 from saccade.errors import SaccadeError
 from saccade.layers import local_attention
 from saccade.layers.attention import attend
@@ -18,19 +15,6 @@ from saccade.layers.multi_head import SelfAttention
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-class Watch(TorchDispatchMode):
-    """Remembers the largest tensor that any operation makes, forward and backward."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(made):
-            if isinstance(leaf, torch.Tensor):
-                self.largest = max(self.largest, leaf.numel())
-        return made
-
-
 def triple(length: int, batch: int = 2, heads: int = 3, width: int = 4) -> list[torch.Tensor]:
     torch.manual_seed(length)
     return [torch.randn(batch, heads, length, width, requires_grad=True) for _ in range(3)]
@@ -38,9 +22,9 @@ def triple(length: int, batch: int = 2, heads: int = 3, width: int = 4) -> list[
 
 def by_window(query, key, value, radius, mask, causal):
     """The slow, obvious path: all scores, and a mask."""
-    seen = window_mask(query.size(2), key.size(2), radius)
-    seen = seen if mask is None else seen & mask[:, None, None]
-    return attend(query, key, value, seen, causal=causal, record=True)
+    visible = window_mask(query.size(2), key.size(2), radius)
+    visible = visible if mask is None else visible & mask[:, None, None]
+    return attend(query, key, value, visible, causal=causal, record=True)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -68,18 +52,18 @@ def test_it_is_attention_with_a_window(monkeypatch, length, radius, padded, caus
     assert fast.weights is None
     real = torch.ones_like(slow.context) if mask is None else mask[:, None, :, None].expand_as(slow.context).float()
     assert_close(fast.context * real, slow.context * real, **CLOSE)
-    assert fast.context.isfinite().all()  # also where a padded place sees nothing of the sentence
-    slope = torch.randn_like(slow.context) * real
-    expected = torch.autograd.grad(slow.context, inputs, slope)
-    found = torch.autograd.grad(fast.context, inputs, slope)
-    assert all(gradient.isfinite().all() for gradient in found)
+    assert fast.context.isfinite().all()  # also where a padding position attends to none of the sentence
+    gradient = torch.randn_like(slow.context) * real
+    expected = torch.autograd.grad(slow.context, inputs, gradient)
+    found = torch.autograd.grad(fast.context, inputs, gradient)
+    assert all(part.isfinite().all() for part in found)
     assert_close(found, expected, **CLOSE)
     recorded = local_attend(*inputs, radius, mask, causal=causal, record=True)
     assert_close(recorded.weights, slow.weights)
     assert_close(recorded.context, slow.context, **CLOSE)
 
 
-def test_holes_in_the_mask_are_not_seen():
+def test_holes_in_the_mask_are_not_attended_to():
     inputs = triple(150)
     mask = torch.rand(2, 150) > 0.4
     real = mask[:, None, :, None]
@@ -87,7 +71,7 @@ def test_holes_in_the_mask_are_not_seen():
     assert_close(found * real, expected * real, **CLOSE)
 
 
-def test_the_default_block_gives_the_same():
+def test_the_default_block_size_changes_nothing():
     inputs = triple(333)
     for radius in (2, 40):
         slow = by_window(*inputs, radius, None, False).context
@@ -108,56 +92,59 @@ def test_no_tensor_grows_with_the_square_of_the_length(causal):
     torch.manual_seed(0)
     layer = LocalSelfAttention(width, heads, radius)
     x = torch.randn(1, length, width, requires_grad=True)
-    with Watch() as watch:
-        layer(x, torch.ones(1, length, dtype=torch.bool), causal=causal).context.sum().backward()
+    with LargestTensor() as largest:
+        run_padded(layer, x, causal=causal).values.sum().backward()
     assert x.grad is not None
-    assert 0 < watch.largest <= heads * length * 3 * block  # a dense matrix has 50 times as many entries
-    with Watch() as dense:
+    assert 0 < largest.entries <= heads * length * 3 * block  # a dense matrix has 50 times as many entries
+    with LargestTensor() as dense:
         attend(*triple(300, 1, 1), window_mask(300, 300, radius), record=True)
-    assert dense.largest >= 300 * 300  # the watch does see what it watches for
+    assert dense.entries >= 300 * 300  # a dense matrix is noticed
 
 
-def test_places_out_of_reach_change_nothing():
+def test_positions_out_of_reach_change_nothing():
     torch.manual_seed(0)
     layer = LocalSelfAttention(8, 2, radius=5).eval()
     x = torch.randn(1, 120, 8)
-    before = layer(x).context
     changed = x.clone()
     changed[:, 60] += 1.0
-    moved = (layer(changed).context - before).abs().amax(-1)[0] > 0
-    assert moved.nonzero().flatten().tolist() == list(range(55, 66))
-    ahead = (layer(changed, causal=True).context - layer(x, causal=True).context).abs().amax(-1)[0] > 0
-    assert ahead.nonzero().flatten().tolist() == list(range(60, 66))
+    for causal, reached in ((False, range(55, 66)), (True, range(60, 66))):
+        before, after = (run_padded(layer, each, causal=causal).values for each in (x, changed))
+        assert ((after - before).abs().amax(-1)[0] > 0).nonzero().flatten().tolist() == list(reached)
 
 
-def test_a_radius_that_reaches_everything_is_full_attention():
+def test_a_radius_as_long_as_the_sequence_is_full_attention():
     full, local = SelfAttention(8, 2), LocalSelfAttention(8, 2, radius=30)
     local.load_state_dict(full.state_dict())
     x = torch.randn(2, 30, 8)
-    assert_close(local(x).context, full(x).context, **CLOSE)
-    assert_close(local(x, causal=True).context, full(x, causal=True).context, **CLOSE)
+    for causal in (False, True):
+        assert_close(run_padded(local, x, causal=causal).values, run_padded(full, x, causal=causal).values, **CLOSE)
 
 
+@pytest.mark.usefixtures("grad_mode")
 @pytest.mark.parametrize("radius", [0, 1, 4, 50])
-def test_steps_give_causal_attention_with_a_constant_cache(radius):
+def test_steps_equal_causal_attention_with_a_bounded_cache(radius):
     torch.manual_seed(0)
     layer = LocalSelfAttention(8, 2, radius).eval()
+    torch.nn.init.normal_(layer.query_key_value.bias)
     x = torch.randn(3, 45, 8)
-    whole = layer(x, causal=True).context
-    weights = layer(x, causal=True, record=True).weights
-    past = layer.empty(x)
-    for place in range(x.size(1)):
-        attended, past = layer.step(x[:, place : place + 1], past, record=True)
-        assert_close(attended.context[:, 0], whole[:, place], **CLOSE)
-        assert_close(attended.weights, weights[:, :, place : place + 1, : place + 1], **CLOSE)
-        assert past.place == place + 1
-        assert past.keys.size(2) == past.values.size(2) == min(place + 1, radius)
+    full = run_padded(layer, x, causal=True).values
+    weights = run_padded(layer, x, causal=True, record=True).weights
+    cache = layer.start(3, x)
+    for position in range(x.size(1)):
+        plain = layer.step(x[:, position], cache).output
+        step = layer.step(x[:, position], cache, record=True)
+        cache = step.cache
+        assert_close(with_bias(plain), full[:, position], **CLOSE)
+        assert_close(with_bias(step.output), full[:, position], **CLOSE)
+        assert_close(step.output.weights, weights[:, :, position : position + 1, : position + 1], **CLOSE)
+        assert cache.position == position + 1
+        assert cache.cached == min(position, radius) + 1
 
 
-def test_recorded_rows_sum_to_one_where_a_padded_place_sees_nothing():
+def test_recorded_weights_of_padding_positions_sum_to_one():
     layer = LocalSelfAttention(8, 2, radius=1)
     mask = padding_mask(torch.tensor([9, 2]))
-    found = layer(torch.randn(2, 9, 8), mask, record=True)
+    found = run_padded(layer, torch.randn(2, 9, 8), mask, record=True)
     assert_close(found.weights.sum(-1), torch.ones(2, 2, 9))
     assert (found.weights[1, :, :, 2:] == 0).all()
     assert (found.weights[0][:, ~window_mask(9, 9, 1)] == 0).all()
@@ -166,11 +153,11 @@ def test_recorded_rows_sum_to_one_where_a_padded_place_sees_nothing():
 def test_dropout_acts_only_in_training():
     layer = LocalSelfAttention(8, 2, radius=2, dropout=0.5)
     x = torch.randn(1, 80, 8)
-    assert not torch.equal(layer(x).context, layer(x).context)
+    assert not torch.equal(run_padded(layer, x).values, run_padded(layer, x).values)
     layer.eval()
-    assert torch.equal(layer(x).context, layer(x).context)
+    assert torch.equal(run_padded(layer, x).values, run_padded(layer, x).values)
 
 
 def test_a_negative_radius_is_refused():
-    with pytest.raises(SaccadeError, match="radius of -1"):
+    with pytest.raises(SaccadeError):
         LocalSelfAttention(8, 2, radius=-1)

@@ -1,4 +1,4 @@
-"""Recurrent layers: fused, stepwise and fed agree; padding never reaches a real place."""
+"""Recurrent layers: fused, stepwise and fed agree; padding reaches no real position."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from saccade.ops.recurrent_cells import RecurrentState
 KINDS = ["lstm", "gru"]
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_steps_give_the_outputs_of_the_whole(kind):
+def test_steps_equal_the_layer(kind):
     layer = Recurrent(kind, 5, 6)
     x = torch.randn(3, 7, 5)
     outputs, final = layer(x)
     state = layer.empty(x)
-    for place in range(7):
-        state = layer.step(x[:, place], state)
-        assert_close(state.hidden, outputs[:, place])
+    for position in range(7):
+        state = layer.step(x[:, position], state)
+        assert_close(state.hidden, outputs[:, position])
     assert_close(state.hidden, final.hidden)
     if kind == "lstm":
         assert_close(state.cell, final.cell)
@@ -59,7 +57,7 @@ def test_a_sequence_can_be_cut_anywhere(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fed_layer_is_a_plain_one_on_both_inputs_together(kind):
+def test_a_fed_layer_equals_a_plain_one_on_both_inputs_concatenated(kind):
     fed, plain = FedRecurrent(kind, 4, 3, 6), Recurrent(kind, 7, 6)
     with torch.no_grad():
         plain.layer.weight_ih_l0.copy_(torch.cat([fed.input.weight, fed.fed.weight], 1))
@@ -69,13 +67,13 @@ def test_a_fed_layer_is_a_plain_one_on_both_inputs_together(kind):
     known, context = torch.randn(2, 5, 4), torch.randn(2, 5, 3)
     expected, _ = plain(torch.cat([known, context], -1))
     state, projected = fed.empty(known), fed.project(known)
-    for place in range(5):
-        state = fed(projected[:, place], context[:, place], state)
-        assert_close(state.hidden, expected[:, place])
+    for position in range(5):
+        state = fed(projected[:, position], context[:, position], state)
+        assert_close(state.hidden, expected[:, position])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_directions_are_those_of_the_library(kind):
+def test_both_directions_equal_those_of_pytorch(kind):
     ours = Bidirectional(kind, 5, 6)
     library = (torch.nn.LSTM if kind == "lstm" else torch.nn.GRU)(5, 6, batch_first=True, bidirectional=True)
     with torch.no_grad():
@@ -90,7 +88,7 @@ def test_both_directions_are_those_of_the_library(kind):
     assert_close(torch.stack([end.hidden, beginning.hidden]), hidden)
 
 
-def test_reverse_turns_the_real_places_only():
+def test_reverse_keeps_padding_at_the_end():
     x = torch.tensor([[1, 2, 3, 4], [1, 2, 0, 9]])[:, :, None]
     mask = padding_mask(torch.tensor([4, 2]))
     assert reverse(x, mask)[:, :, 0].tolist() == [[4, 3, 2, 1], [2, 1, 0, 9]]

@@ -1,6 +1,7 @@
 """Every op with random, empty, non-contiguous, wrong-dtype and out-of-range arguments: an exception, or the reference.
 
-The default run tries 2,000 argument sets; `pytest -m slow tests/ops` tries 20,000.
+Differentiable ops are compared forward and backward. The default run tries 2,300 argument sets; `pytest -m slow
+tests/ops` tries 22,700.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.testing import assert_close
 
-from saccade.csrc.library import library
+from ops.comparison import kernel_and_reference
+from saccade.csrc import library as kernels
 from saccade.interface import Shared
 from saccade.ops.argmax_int8 import argmax_int8, argmax_reference
 from saccade.ops.bias_activation import bias_relu
 from saccade.ops.cross_entropy import chunked_cross_entropy, loss_and_grad, paired_loss_and_grad
-from saccade.ops.dispatch import without_kernels
-from saccade.ops.dropout import dropout
+from saccade.ops.dropout import LEVELS, dropout, dropout_threshold
 from saccade.ops.glu import bias_glu, linear_glu
-from saccade.ops.int8_linear import QuantizedMatrix, int8_available, int8_linear, int8_linear_reference
-from saccade.ops.kv_cache_attention import KVCache, MemoryCache, kv_cache_attention, memory_attention
+from saccade.ops.int8_linear import QuantizedMatrix, int8_linear, int8_linear_reference
+from saccade.ops.kv_cache_attention import KVCache, MemoryCache, Window, kv_cache_attention, memory_attention
 from saccade.ops.layer_norm import layer_norm, residual_layer_norm
 from saccade.ops.linear import linear, packed_linear
 from saccade.ops.packed import PackedLayout
@@ -34,7 +36,7 @@ from saccade.ops.single_head_attention import single_head_attention
 from saccade.ops.top_k import AllowedTokens, top_k
 from saccade.ops.varlen_attention import varlen_cross_attention, varlen_self_attention
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the kernels are not compiled")
+pytestmark = pytest.mark.usefixtures("kernels_required")
 
 Arguments = dict[str, Any]
 REFUSALS = (ValueError, TypeError, IndexError, RuntimeError, NotImplementedError, UserWarning)
@@ -44,34 +46,62 @@ def size(rng: random.Random, most: int = 20) -> int:
     return rng.choice([0, 1, 2, 3, rng.randint(1, most), rng.randint(1, most)])
 
 
-def layout(rng: random.Random, batch: int | None = None) -> PackedLayout:
-    batch, length = size(rng, 4) if batch is None else batch, rng.randint(1, 9)
+def layout_arguments(rng: random.Random, mask: Tensor, prefix: str = "") -> Arguments:
+    """The parts of a layout, so that each can be replaced by a wrong one; some layouts keep their padding."""
+    layout = PackedLayout.of(mask)
+    if rng.random() < 0.1:
+        layout = PackedLayout(torch.arange(len(mask) + 1) * mask.size(1), None, mask)
+    parts = {"cu_seqlens": layout.cu_seqlens, "indices": layout.indices, "mask": mask}
+    return {prefix + name: part for name, part in parts.items()}
+
+
+def total(layout: Arguments, prefix: str = "") -> int:
+    return PackedLayout(**{name: layout[prefix + name] for name in ("cu_seqlens", "indices", "mask")}).total
+
+
+def random_mask(rng: random.Random) -> Tensor:
+    batch, length = size(rng, 4), rng.randint(1, 9)
     lengths = torch.tensor([rng.randint(0, length) for _ in range(batch)], dtype=torch.int64)
-    return PackedLayout.of(torch.arange(length) < lengths[:, None])
+    return torch.arange(length) < lengths[:, None]
 
 
-def varlen_self(rng: random.Random) -> Arguments:
-    heads, head, own = rng.randint(1, 3), rng.choice([1, 4, 16, 20]), layout(rng)
+def self_attention_arguments(rng: random.Random) -> Arguments:
+    heads, head, mask = rng.randint(1, 3), rng.choice([1, 4, 16, 20]), random_mask(rng)
     width = heads * head
-    qkv = torch.randn(len(own.indices), 3 * width)
-    return {"qkv": qkv, "bias": torch.randn(3 * width), "layout": own, "heads": heads, "causal": rng.random() < 0.5}
+    layout = layout_arguments(rng, mask)
+    qkv, bias = torch.randn(total(layout), 3 * width), torch.randn(3 * width)
+    options = {"heads": heads, "causal": rng.random() < 0.5, "record": rng.random() < 0.2}
+    return {"qkv": qkv, "bias": bias, **layout, **options}
 
 
-def varlen_cross(rng: random.Random) -> Arguments:
-    heads, head, own = rng.randint(1, 3), rng.choice([1, 4, 16, 20]), layout(rng)
-    memory, width = layout(rng, own.shape[0]), heads * head
-    # a sentence without memory has nothing to attend to; queries of such a sentence have no defined context
-    rows = torch.ones(own.shape[0], memory.shape[1], dtype=torch.bool)
-    memory = PackedLayout.of(rows)
+def self_attention(qkv: Tensor, bias: Tensor, heads: int, causal: bool, record: bool, **layout: Tensor) -> Any:
+    return varlen_self_attention(qkv, bias, PackedLayout(**layout), heads, causal=causal, record=record)
+
+
+def cross_attention_arguments(rng: random.Random) -> Arguments:
+    heads, head, mask = rng.randint(1, 3), rng.choice([1, 4, 16, 20]), random_mask(rng)
+    width, longest = heads * head, rng.randint(1, 9)
+    # A sentence without memory has nothing to attend to: the contexts of its queries are not defined.
+    lengths = torch.tensor([rng.randint(1, longest) for _ in mask], dtype=torch.int64)
+    memory_mask = torch.arange(longest) < lengths[:, None]
+    layouts = {**layout_arguments(rng, mask), **layout_arguments(rng, memory_mask, "memory_")}
     return {
-        "query": torch.randn(len(own.indices), width),
+        "query": torch.randn(total(layouts), width),
         "query_bias": torch.randn(width),
-        "kv": torch.randn(len(memory.indices), 2 * width),
+        "kv": torch.randn(total(layouts, "memory_"), 2 * width),
         "kv_bias": torch.randn(2 * width),
-        "layout": own,
-        "memory_layout": memory,
+        **layouts,
         "heads": heads,
     }
+
+
+def cross_attention(query: Tensor, query_bias: Tensor, kv: Tensor, kv_bias: Tensor, heads: int, **parts: Tensor) -> Any:
+    memory = {name.removeprefix("memory_"): part for name, part in parts.items() if name.startswith("memory_")}
+    own = {name: part for name, part in parts.items() if not name.startswith("memory_")}
+    layouts = PackedLayout(**own), PackedLayout(**memory)
+    if bool((layouts[1].mask.sum(1) == 0).any()):
+        raise ValueError("a sentence without memory")
+    return varlen_cross_attention(query, query_bias, kv, kv_bias, *layouts, heads)
 
 
 def layer_norm_arguments(rng: random.Random) -> Arguments:
@@ -82,7 +112,22 @@ def layer_norm_arguments(rng: random.Random) -> Arguments:
 
 def residual_arguments(rng: random.Random) -> Arguments:
     found = layer_norm_arguments(rng)
-    return {**found, "sublayer": torch.randn(found["x"].shape), "sublayer_bias": torch.randn(found["weight"].shape)}
+    sublayer_bias = torch.randn(found["weight"].shape) if rng.random() < 0.7 else None
+    probability = rng.choice([0.0, 0.0, 0.3])
+    return {
+        **found,
+        "sublayer": torch.randn(found["x"].shape),
+        "sublayer_bias": sublayer_bias,
+        "probability": probability,
+    }
+
+
+def residual(probability: float, weight: Tensor, bias: Tensor, epsilon: float, **arguments: Any) -> Any:
+    total, normed = residual_layer_norm(**arguments, weight=weight, bias=bias, epsilon=epsilon, probability=probability)
+    if not probability:
+        return total, normed
+    # The kernel drops other entries than the reference; its norm is that of its total all the same.
+    return normed - F.layer_norm(total, weight.shape, weight, bias, epsilon)
 
 
 def bias_relu_arguments(rng: random.Random) -> Arguments:
@@ -239,31 +284,38 @@ def fed_arguments(rng: random.Random) -> Arguments:
 
 
 def cache_arguments(rng: random.Random) -> Arguments:
-    layers, heads, head, steps = rng.randint(1, 2), rng.randint(1, 3), rng.choice([1, 4, 16, 20]), rng.randint(1, 5)
-    width, counts = heads * head, [rng.randint(1, 5) for _ in range(steps)]
-    rows = counts[-1]
-    origin = torch.stack([torch.randint(0, count, (rows,)) for count in counts], 1)
-    origin[:, -1] = torch.arange(rows)
-    made = tuple(torch.randn(layers, count, 3 * width) for count in counts)
-    bias = torch.randn(3 * width)
-    record = rng.random() < 0.5
-    cache = KVCache(origin, Shared(made))
-    return {"cache": cache, "layer": rng.randrange(layers), "bias": bias, "heads": heads, "record": record}
+    heads, head, counts = (
+        rng.randint(1, 3),
+        rng.choice([1, 4, 16, 20]),
+        [rng.randint(1, 5) for _ in range(size(rng, 5))],
+    )
+    width, rows = heads * head, size(rng, 5)
+    origin = torch.stack([*(torch.randint(0, count, (rows,)) for count in counts), torch.arange(rows)], 1)
+    qkv, bias = torch.randn(rows, 3 * width), torch.randn(3 * width)
+    cache = KVCache(origin, Shared((*(torch.randn(count, 3 * width) for count in counts), qkv)))
+    if rng.random() < 0.2:
+        cache = KVCache(origin, Shared(()), torch.randn(rows, len(counts) + 1, 2 * width))
+    return {"qkv": qkv, "cache": cache, "bias": bias, "heads": heads, "record": rng.random() < 0.5}
 
 
 def memory_arguments(rng: random.Random) -> Arguments:
-    layers, heads, head, batch = rng.randint(1, 2), rng.randint(1, 3), rng.choice([1, 4, 16, 20]), rng.randint(1, 3)
+    heads, head, batch = rng.randint(1, 3), rng.choice([1, 4, 16, 20]), rng.randint(1, 3)
     width, counts = heads * head, torch.randint(1, 6, (batch,))
-    first = counts.cumsum(0) - counts
-    kv = torch.randn(layers, int(counts.sum()), 2 * width)
+    first, rows, longest = counts.cumsum(0) - counts, int(counts.sum()), int(counts.max()) + rng.randint(0, 2)
+    memory = MemoryCache(counts, longest, first, Shared(torch.randn(rows, 2 * width)), None)
+    if rng.random() < 0.2:
+        memory = MemoryCache(counts, longest, None, Shared(None), torch.randn(batch, longest, 2 * width))
+    window = None
+    if rng.random() < 0.5:
+        starts = (torch.rand(batch) * counts).long()
+        window = Window(starts, torch.minimum(counts - starts, torch.randint(1, 4, (batch,))), 3)
     return {
-        "query": torch.randn(batch * rng.randint(1, 3), width),
+        "query": torch.randn(batch * rng.randint(0, 3), width),
         "query_bias": torch.randn(width),
-        "memory": MemoryCache(first, counts, Shared(kv)),
-        "layer": rng.randrange(layers),
+        "memory": memory,
         "kv_bias": torch.randn(2 * width),
-        "longest": int(counts.max()),
         "heads": heads,
+        "window": window,
         "record": rng.random() < 0.5,
     }
 
@@ -282,14 +334,25 @@ def argmax_op(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def dropout_arguments(rng: random.Random) -> Arguments:
-    return {"x": torch.randn(size(rng), size(rng)), "probability": 0.0, "training": rng.random() < 0.5}
+    training = rng.random() < 0.8
+    return {"x": torch.randn(size(rng), size(rng)), "probability": rng.choice([0.0, 0.3, 0.9]), "training": training}
+
+
+def dropout_op(x: Tensor, probability: float, training: bool) -> Tensor:
+    """The kernel drops other entries than the reference; here dropped entries are scaled like the others."""
+    out = dropout(x, probability, training)
+    return torch.where(out == 0, x * scale_of(probability), out) if training else out
+
+
+def scale_of(probability: float) -> float:
+    return LEVELS / (LEVELS - dropout_threshold(probability))
 
 
 OPS: dict[str, tuple[Callable[..., Any], Callable[[random.Random], Arguments]]] = {
-    "varlen_self_attention": (varlen_self_attention, varlen_self),
-    "varlen_cross_attention": (varlen_cross_attention, varlen_cross),
+    "varlen_self_attention": (self_attention, self_attention_arguments),
+    "varlen_cross_attention": (cross_attention, cross_attention_arguments),
     "layer_norm": (layer_norm, layer_norm_arguments),
-    "residual_layer_norm": (residual_layer_norm, residual_arguments),
+    "residual_layer_norm": (residual, residual_arguments),
     "bias_relu": (bias_relu, bias_relu_arguments),
     "bias_glu": (bias_glu, glu_arguments),
     "linear_glu": (linear_glu, linear_glu_arguments),
@@ -308,7 +371,13 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[random.Random], Arguments]]] 
     "fed_recurrent_step": (fed_recurrent_step, fed_arguments),
     "kv_cache_attention": (kv_cache_attention, cache_arguments),
     "memory_attention": (memory_attention, memory_arguments),
-    "dropout": (dropout, dropout_arguments),
+    "dropout": (dropout_op, dropout_arguments),
+}
+DIFFERENTIABLE = {
+    *("varlen_self_attention", "varlen_cross_attention", "layer_norm", "residual_layer_norm", "bias_relu", "bias_glu"),
+    *("linear_glu", "linear", "packed_linear", "chunked_cross_entropy", "single_head_attention", "recurrent_cell"),
+    *("recurrent_layer", "bidirectional_layer", "recurrent_step", "fed_recurrent_step", "dropout"),
+    *("kv_cache_attention", "memory_attention"),
 }
 INT8_OPS = {
     "int8_linear": (int8_op, lambda x, weight: int8_linear_reference(x, weight).float()),
@@ -317,13 +386,13 @@ INT8_OPS = {
 
 
 def tensors_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
-    """All tensors of some arguments, with the path to each; layers and layouts are left whole."""
+    """All tensors of some arguments, with the path to each; not those of layers."""
     if isinstance(value, Tensor):
         yield path, value
     elif isinstance(value, dict):
         for key, part in value.items():
             yield from tensors_of(part, (*path, key))
-    elif isinstance(value, tuple):
+    elif isinstance(value, tuple | list):
         for number, part in enumerate(value):
             yield from tensors_of(part, (*path, number))
 
@@ -340,9 +409,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 def non_contiguous(x: Tensor) -> Tensor:
-    wide = torch.zeros(*x.shape, 2, dtype=x.dtype)
-    wide[..., 0] = x
-    return wide[..., 0]
+    return torch.stack([x, torch.zeros_like(x)], -1)[..., 0]
 
 
 def mutated(x: Tensor, rng: random.Random) -> Tensor:
@@ -374,14 +441,30 @@ def mutated(x: Tensor, rng: random.Random) -> Tensor:
 
 
 def attempt(function: Callable[..., Any], arguments: Arguments) -> tuple[Any, BaseException | None]:
+    """The result of a function on a copy of its arguments, or the exception that it raised."""
     try:
         return function(**copy.deepcopy(arguments)), None
     except REFUSALS as error:
         return None, error
 
 
-def finite(found: Any) -> bool:
-    return all(bool(x.isfinite().all()) for _, x in tensors_of(found))
+def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The outputs of a function, and the gradients of its floating-point arguments."""
+
+    def call(**arguments: Any) -> Any:
+        leaves = []
+        for path, x in tensors_of(arguments):
+            if x.is_floating_point():
+                leaves.append(x.detach().clone().requires_grad_())
+                used = leaves[-1] * 1.0  # no leaf: some functions overwrite their arguments
+                arguments = replaced(arguments, path, used if x.is_contiguous() else non_contiguous(used))
+        outputs = [x for _, x in tensors_of(function(**arguments))]
+        total = sum((x * torch.linspace(-1, 1, x.numel()).view(x.shape)).sum() for x in outputs if x.requires_grad)
+        gradients = torch.autograd.grad(total, leaves, allow_unused=True) if isinstance(total, Tensor) else ()
+        zeros = (torch.zeros_like(leaf) for leaf in leaves)
+        return outputs, [zero if x is None else x for x, zero in zip(gradients, zeros, strict=False)]
+
+    return call
 
 
 def try_argument_sets(name: str, count: int) -> None:
@@ -395,12 +478,13 @@ def try_argument_sets(name: str, count: int) -> None:
             paths = list(tensors_of(arguments))
             path, tensor = rng.choice(paths)
             arguments, valid = replaced(arguments, path, mutated(tensor, rng)), False
-        with torch.no_grad():
-            found, error = attempt(function, arguments)
-            with without_kernels():
-                expected, refusal = attempt(function, arguments)
+        backward = name in DIFFERENTIABLE and rng.random() < 0.5
+        call = with_gradients(function) if backward else function
+        with torch.set_grad_enabled(backward):
+            (found, error), (expected, refusal) = kernel_and_reference(lambda: attempt(call, arguments))  # noqa: B023
         if valid:
             assert error is None, f"{name}: valid arguments were refused: {error}"
+            assert refusal is None, f"{name}: the reference refused valid arguments: {refusal}"
         if error is None and refusal is None:
             floats = [x for _, x in tensors_of(arguments) if x.is_floating_point()]
             if all(bool(x.isfinite().all()) and x.abs().amax() < 1e6 for x in floats if x.numel()):
@@ -413,7 +497,8 @@ def compare(name: str, found: Any, expected: Any) -> None:
         mine, theirs = mine[:1], theirs[:1]
     assert len(mine) == len(theirs)
     for one, other in zip(mine, theirs, strict=True):
-        assert_close(one, other.to(one.dtype), rtol=1e-3, atol=1e-4, equal_nan=True)
+        wide = torch.finfo(one.dtype).bits >= 32 if one.is_floating_point() else True
+        assert_close(one, other.to(one.dtype), rtol=1e-3 if wide else 2e-2, atol=1e-4 if wide else 1e-2, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -427,13 +512,24 @@ def test_many_random_arguments(name):
     try_argument_sets(name, 900)
 
 
-@pytest.mark.skipif(not int8_available(), reason="no int8 products on this processor")
+@pytest.mark.usefixtures("int8_required")
 @pytest.mark.parametrize("name", INT8_OPS)
 def test_random_int8_arguments(name):
+    try_int8_argument_sets(name, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("int8_required")
+@pytest.mark.parametrize("name", INT8_OPS)
+def test_many_random_int8_arguments(name):
+    try_int8_argument_sets(name, 1000)
+
+
+def try_int8_argument_sets(name: str, count: int) -> None:
     function, reference = INT8_OPS[name]
     rng = random.Random(name)
     torch.manual_seed(1)
-    for _ in range(200):
+    for _ in range(count):
         arguments, valid = int8_arguments(rng), True
         if rng.random() < 0.5:
             path, tensor = rng.choice(list(tensors_of(arguments)))
@@ -445,3 +541,30 @@ def test_random_int8_arguments(name):
             expected = reference(**arguments)
             scale = arguments["x"].norm(dim=1).max() * arguments["weight"].norm(dim=1).max()
             assert float((found - expected).abs().max() / scale) < 0.05
+
+
+class CalledKernels:
+    """A library of kernels that notes the functions that are called."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.names: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(self.library, name)
+
+
+NOT_OF_OPS = {"saccade_fail_allocation_after", "saccade_encoder_forward", "saccade_decoder_step", "saccade_search"}
+"""A hook of tests, and the kernels that plans call."""
+
+
+@pytest.mark.usefixtures("int8_required")
+def test_these_ops_are_all_that_have_kernels(monkeypatch):
+    called = CalledKernels(kernels.library())
+    monkeypatch.setattr(kernels, "library", lambda: called)
+    for name in OPS:
+        try_argument_sets(name, 40)
+    for name in INT8_OPS:
+        try_int8_argument_sets(name, 5)
+    assert called.names == set(kernels.SIGNATURES) - NOT_OF_OPS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 import torch
 from torch import Tensor
@@ -19,10 +19,11 @@ class PackedLayout:
     cu_seqlens: Tensor  # (B + 1,) int64, cumulative sequence lengths, from 0 to N
     indices: Tensor | None  # (N,) int64, position b·T + t in the padded batch
     mask: Tensor  # (B, T), True where a position is real
+    checked: InitVar[bool] = False  # whether the caller knows that these fit each other: checks take 30 µs
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
         cu_seqlens, indices, mask = self.cu_seqlens, self.indices, self.mask
-        if indices is None:
+        if indices is None or checked:
             return
         if cu_seqlens.dtype != torch.int64 or indices.dtype != torch.int64 or mask.dtype != torch.bool:
             raise TypeError("PackedLayout: cu_seqlens and indices must be torch.int64, mask torch.bool")
@@ -31,14 +32,10 @@ class PackedLayout:
                 f"PackedLayout: cu_seqlens {tuple(cu_seqlens.shape)} and indices {tuple(indices.shape)} "
                 f"do not describe a batch of shape {tuple(mask.shape)}"
             )
-        if cu_seqlens.device.type == "cpu":
-            lengths = cu_seqlens.diff()
-            if int(cu_seqlens[0]) != 0 or int(cu_seqlens[-1]) != len(indices) or bool((lengths < 0).any()):
-                raise ValueError("PackedLayout: cu_seqlens must rise from 0 to the number of indices")
-            if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < mask.numel():
-                raise IndexError(f"PackedLayout: an index is outside of the batch {tuple(mask.shape)}")
-            if len(lengths) and int(lengths.max()) > mask.size(1):
-                raise ValueError("PackedLayout: a sequence is longer than the padded batch")
+        if mask.device.type == "cpu":  # elsewhere this would synchronise
+            consistent = int(cu_seqlens[0]) == 0 and torch.equal(cu_seqlens.diff(), mask.sum(1))
+            if not consistent or not torch.equal(indices, mask.flatten().nonzero().squeeze(1)):
+                raise ValueError("PackedLayout: cu_seqlens or indices are not those of the mask")
 
     @classmethod
     def of(cls, mask: Tensor) -> PackedLayout:
@@ -47,7 +44,7 @@ class PackedLayout:
             return cls(torch.arange(mask.size(0) + 1, device=mask.device) * mask.size(1), None, mask)
         cu_seqlens = torch.zeros(mask.size(0) + 1, dtype=torch.int64, device=mask.device)
         torch.cumsum(mask.sum(1), 0, out=cu_seqlens[1:])
-        return cls(cu_seqlens, mask.flatten().nonzero().squeeze(1), mask)
+        return cls(cu_seqlens, mask.flatten().nonzero().squeeze(1), mask, checked=True)
 
     @property
     def total(self) -> int:

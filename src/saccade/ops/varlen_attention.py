@@ -1,7 +1,7 @@
-"""Multi-head attention over packed sequences, as FlashAttention's varlen interface (Vaswani et al. 2017, eq. 1).
+"""Multi-head attention over packed sequences, with FlashAttention's varlen interface (Vaswani et al. 2017, eq. 1).
 
 Queries, keys and values are given as projections without their bias: the kernel adds it while it reads them. The bias
-of the keys shifts all scores of a query alike and has no effect on the softmax.
+of the keys adds a constant to all scores of a query and has no effect on the softmax.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from saccade.ops.dropout import dropout as apply_dropout
 from saccade.ops.packed import PackedLayout
 
 LONGEST = 512
-"""The longest sequence for the kernel; PyTorch's fused attention is faster beyond."""
+"""The maximum sequence length for the kernel; PyTorch's fused attention is faster for longer ones."""
 
 
 class VarlenAttention(NamedTuple):
@@ -49,8 +49,10 @@ def varlen_self_attention(
     if bias.numel() % 3:
         raise ValueError(f"{op}: a bias of {bias.numel()} entries is not three projections of one width")
     require_heads(op, bias.numel() // 3, heads)
-    if runs_on_kernel(qkv) and layout.longest <= LONGEST and not dropout and not record:
-        context = SelfAttentionKernel.apply(qkv, bias, layout.cu_seqlens, heads, causal)  # type: ignore[no-untyped-call]
+    packed = layout.indices is not None
+    if runs_on_kernel(qkv) and packed and layout.longest <= LONGEST and not dropout and not record:
+        cu_seqlens = layout.cu_seqlens.contiguous()
+        context = SelfAttentionKernel.apply(qkv, bias, cu_seqlens, heads, causal)  # type: ignore[no-untyped-call]
         return VarlenAttention(context, None)
     query, key, value = (qkv + bias).chunk(3, 1)
     return attend_padded(query, key, value, layout, layout, heads, causal=causal, dropout=dropout, record=record)
@@ -79,8 +81,9 @@ def varlen_cross_attention(
     if layout.mask.size(0) != memory_layout.mask.size(0):
         raise ValueError(f"{op}: {layout.mask.size(0)} sequences of queries, {memory_layout.mask.size(0)} of keys")
     short = max(layout.longest, memory_layout.longest) <= LONGEST
-    if runs_on_kernel(query) and short and not dropout and not record:
-        layouts = layout.cu_seqlens, memory_layout.cu_seqlens
+    packed = layout.indices is not None and memory_layout.indices is not None
+    if runs_on_kernel(query) and packed and short and not dropout and not record:
+        layouts = layout.cu_seqlens.contiguous(), memory_layout.cu_seqlens.contiguous()
         context = CrossAttentionKernel.apply(query, query_bias, kv, kv_bias, *layouts, heads)  # type: ignore[no-untyped-call]
         return VarlenAttention(context, None)
     key, value = (kv + kv_bias).chunk(2, 1)

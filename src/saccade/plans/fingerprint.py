@@ -15,7 +15,9 @@ class Fingerprint:
 
     def __init__(self, model: nn.Module) -> None:
         modules, self.weights = list(model.modules()), list(model.parameters())
-        slots = [(part, name) for one in modules for part in (one._modules, one._parameters) for name in part]
+        self.parts = [part for one in modules for part in (one._modules, one._parameters)]
+        self.sizes = list(map(len, self.parts))
+        slots = [(part, name) for part in self.parts for name in part]
         self.slots = [*slots, *((module.__dict__, "training") for module in modules)]
         self.values = [slot.get(name) for slot, name in self.slots]
         self.versions = [version_of(weight) for weight in self.weights]
@@ -24,4 +26,5 @@ class Fingerprint:
         """Whether nothing has changed."""
         slots = zip(self.slots, self.values, strict=True)
         same = all([slot.get(name) is value for (slot, name), value in slots])  # noqa: C419  a list is twice as fast
+        same = same and self.sizes == list(map(len, self.parts))  # nothing was added
         return same and self.versions == [version_of(weight) for weight in self.weights]

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from saccade.ops.dispatch import runs_on_inference_kernel, runs_on_kernel, without_kernels
+
+pytestmark = pytest.mark.usefixtures("kernel_level")
+
+
+def test_kernels_are_for_float32_on_the_cpu():
+    assert runs_on_kernel(torch.zeros(1))
+    assert not runs_on_kernel(torch.zeros(1, dtype=torch.float64))
+    assert not runs_on_kernel(torch.zeros(1, device="meta"))
+    with without_kernels():
+        assert not runs_on_kernel(torch.zeros(1))
+    with torch.autocast("cpu"):
+        assert not runs_on_kernel(torch.zeros(1))
+
+
+def test_kernels_without_a_backward_pass_are_for_inference(grad_mode):
+    assert runs_on_kernel(torch.zeros(1))
+    assert runs_on_inference_kernel(torch.zeros(1)) == (not grad_mode)
