@@ -157,7 +157,7 @@ EXPORT int saccade_bias_relu_backward(int threads, int64_t rows, int64_t width, 
         }
     }
     sum_over_threads(used, padded, parts, sums);
-    memcpy(bias_grad, sums, 4 * (size_t)width);
+    if (width) memcpy(bias_grad, sums, 4 * (size_t)width); /* an empty tensor has a null pointer */
     free(sums);
     free(parts);
     return SUCCESS;

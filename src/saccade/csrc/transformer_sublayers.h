@@ -22,7 +22,7 @@ INLINE void first_sublayer_input(stack_shape s, int64_t rows, const float *x, la
 {
     if (s.pre_norm)
         layer_norm_rows(rows, s.width, x, norm, normal);
-    else
+    else if (rows) /* an empty tensor has a null pointer */
         memcpy(normal, x, 4 * (size_t)(rows * s.width));
 }
 
@@ -33,7 +33,7 @@ INLINE void residual_layer_norm(stack_shape s, int64_t rows, const float *sublay
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = 0; i < s.width; i++) x[row * s.width + i] += sublayer[row * s.width + i] + bias[i];
     layer_norm_rows(rows, s.width, x, norm, normal);
-    if (!s.pre_norm) memcpy(x, normal, 4 * (size_t)(rows * s.width));
+    if (!s.pre_norm && rows) memcpy(x, normal, 4 * (size_t)(rows * s.width));
 }
 
 /* The outputs `first` to `last` of a linear layer; `first` is a multiple of BLOCK. Compiled once, so that the bits
