@@ -26,7 +26,7 @@ test-all: .venv/ready
 # PyTorch are not reported.
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 ASAN := build/asan
-ASAN_TESTS := tests/csrc tests/ops $(wildcard tests/plans) tests/decoding/test_native.py
+ASAN_TESTS := tests/csrc tests/ops tests/plans
 
 test-asan: .venv/ready
 	CFLAGS="$(SANITIZE) -g1" LDFLAGS="$(SANITIZE)" $(BIN)/python setup.py --quiet build_ext --build-lib $(ASAN) --build-temp $(ASAN)/objects

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,13 +23,7 @@ DEEP = ("transformer", {"norm": "pre", "decoder_layers": 3, "encoder_layers": 1,
 LEARNED = ("transformer", {"positions": "learned", "max_positions": 64, "width": 8, "tie_output": False})
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """On tensors this small a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def ensemble_of(*subjects: Any, sizes: VocabularySizes = SIZES, **settings: Any) -> Ensemble:
