@@ -22,17 +22,17 @@ test: .venv/ready
 test-all: .venv/ready
 	$(PYTEST)
 
-# The tests of kernels, ops and plans under AddressSanitizer and UBSan. The kernels are built into build/asan; leaks of Python and
-# PyTorch are not reported.
-SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+# The tests of kernels, ops and plans under AddressSanitizer and UBSan, with kernels that are built into build/asan. Leaks of Python
+# and PyTorch are not reported.
 ASAN := build/asan
 ASAN_TESTS := tests/csrc tests/ops tests/plans
 
 test-asan: .venv/ready
-	CFLAGS="$(SANITIZE) -g1" LDFLAGS="$(SANITIZE)" $(BIN)/python setup.py --quiet build_ext --build-lib $(ASAN) --build-temp $(ASAN)/objects
+	SACCADE_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(ASAN) --build-temp $(ASAN)/objects
 	ls $(ASAN)/saccade/csrc/native_v1.*.so
-	SACCADE_KERNELS=$(ASAN)/saccade/csrc LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 $(PYTEST) $(ASAN_TESTS)
+	SACCADE_KERNELS=$(ASAN)/saccade/csrc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+		$(PYTEST) -m 'not slow' $(ASAN_TESTS)
 
 check: .venv/ready
 	$(BIN)/ruff check .

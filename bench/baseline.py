@@ -49,7 +49,7 @@ DECODINGS = {"greedy": ("--beam", "1"), "beam5": ("--beam", "5"), "sampling": ("
 
 @dataclass(frozen=True)
 class Version:
-    """A version of the package: a source tree with compiled kernels, and the same without them."""
+    """A version of the package: a source tree with compiled kernels, and one without."""
 
     name: str
     source: Path
@@ -70,12 +70,12 @@ def main() -> None:
     comparing.add_argument("--before", required=True, help="a recorded commit")
     for command in (recording, comparing):
         command.add_argument("--presets", nargs="+", default=PRESETS)
-        command.add_argument("--only", choices=("weights", "outputs"), help="one part alone")
+        command.add_argument("--only", choices=("weights", "outputs"), help="only one of the two")
     timing = commands.add_parser("speed", help="measure both versions in alternating runs")
     timing.add_argument("--before", required=True)
     timing.add_argument("--rounds", type=int, default=5)
     timing.add_argument("--only", nargs="+", choices=tuple(SPEED_JOBS), default=tuple(SPEED_JOBS))
-    timing.add_argument("--json", type=Path, help="where the figures go")
+    timing.add_argument("--json", type=Path, help="file for the figures")
     job = commands.add_parser("job", help=argparse.SUPPRESS)  # runs inside the version that is imported
     job.add_argument("name")
     job.add_argument("settings", type=json.loads)
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def checkout(commit: str) -> Version:
-    """The files of a commit with compiled kernels, and a copy of them without."""
+    """Check out a commit and compile its kernels; also copy it without kernels."""
     folder = VERSIONS / commit
     if commit == WORKING_TREE:
         source = ROOT / "src"
@@ -147,7 +147,7 @@ def run_command(version: Version, *words: str, kernels: bool, threads: int, log:
 
 
 def data_files() -> dict[str, Path]:
-    """Files of Multi30k from $SACCADE_DATA, or generated ones of like lengths."""
+    """Files of Multi30k from $SACCADE_DATA, or generated text of similar lengths."""
     folder = Path(os.environ.get("SACCADE_DATA", "data")) / "multi30k"
     names = {
         "source": "train.en",
@@ -163,7 +163,7 @@ def data_files() -> dict[str, Path]:
 
 
 def write_generated(folder: Path, names: Mapping[str, str]) -> None:
-    """Random sentences of Zipf-distributed words; a target is its source with other words."""
+    """Write random sentences of Zipf-distributed words; a target is its source with every word replaced."""
     import numpy as np
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def write_generated(folder: Path, names: Mapping[str, str]) -> None:
 
 
 def record(version: Version, trained_by: Version, options: argparse.Namespace) -> None:
-    """Write what a version trains and what it makes of the models that `trained_by` trained."""
+    """Record the weights that a version trains, and its outputs with the models that `trained_by` trained."""
     if options.only != "outputs":
         for preset in options.presets:
             for name, settings in training_runs(preset):
@@ -246,7 +246,7 @@ def flag(key: str) -> str:
 
 
 def hash_of_weights(folder: Path) -> str:
-    """SHA-256 over all tensors, whatever they are called."""
+    """SHA-256 over all tensors, independent of their names."""
     from safetensors import safe_open
 
     hashes = []
@@ -260,7 +260,7 @@ def hash_of_weights(folder: Path) -> str:
 
 
 def last_validation_loss(run: Path) -> float | None:
-    """The last validation loss that metrics.csv has."""
+    """The last validation loss in metrics.csv."""
     import csv
 
     with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
@@ -295,7 +295,7 @@ def record_outputs(version: Version, trained_by: Version, preset: str) -> None:
 
 
 def report(before: Version, options: argparse.Namespace) -> bool:
-    """Print how the working tree differs from a recorded version; whether nothing differs."""
+    """Print how the working tree differs from a recorded version; true if nothing differs."""
     now, same = checkout(WORKING_TREE), True
     for preset in options.presets:
         old, new = folder_of(before, preset), folder_of(now, preset)
@@ -312,7 +312,7 @@ def report(before: Version, options: argparse.Namespace) -> bool:
 
 
 def report_outputs(preset: str, old: Path, new: Path) -> bool:
-    """Print which translations and logits differ; whether none does."""
+    """Print which translations and logits differ; true if none does."""
     import numpy as np
 
     same = True
@@ -338,7 +338,7 @@ def report_outputs(preset: str, old: Path, new: Path) -> bool:
 
 
 def logits_job(run: str, source: str, target: str, output: str) -> dict[str, Any]:
-    """Write the logits of 64 pairs, 0 where there is no token."""
+    """Write the logits of 64 pairs, 0 on padding."""
     import numpy as np
     import torch
 
@@ -362,14 +362,14 @@ def logits_job(run: str, source: str, target: str, output: str) -> dict[str, Any
 
 
 def padded(rows: list[list[int]]) -> Any:
-    """Ids (B, T), filled up with 0."""
+    """Ids (B, T), padded with 0."""
     import torch
 
     return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
 
 
 def training_job(preset: str, updates: int, output: str, **files: str) -> dict[str, float]:
-    """Target tokens a second of training, over the updates after the first tenth."""
+    """Target tokens per second of training, without the first tenth of the updates."""
     import csv
 
     import saccade
@@ -389,7 +389,7 @@ def training_job(preset: str, updates: int, output: str, **files: str) -> dict[s
 
 
 def decoding_job(run: str, source: str, sentences: int, beam: int, precision: str, single: bool) -> dict[str, float]:
-    """Sentences a second, in one call or one call a sentence; the second time."""
+    """Sentences per second after a warmup, in one call or in one call per sentence."""
     import saccade
     from saccade.allocator import keep_freed_memory
 
@@ -415,7 +415,7 @@ JOBS = {"logits": logits_job, "training": training_job, "decoding": decoding_job
 
 
 def speed_jobs() -> dict[str, tuple[str, dict[str, Any]]]:
-    """What is measured: the job and its settings, by name."""
+    """The jobs to measure and their settings, by name."""
     jobs: dict[str, tuple[str, dict[str, Any]]] = {
         "training-tiny": ("training", {"preset": "transformer-tiny", "updates": 100}),
         "training-base": ("training", {"preset": "transformer-base", "updates": 10}),
@@ -440,7 +440,7 @@ SPEED_JOBS = speed_jobs()
 
 
 def measure_speed(before: Version, now: Version, options: argparse.Namespace) -> None:
-    """Ratios of both versions, job by job, in alternating runs."""
+    """Print and save the speed ratios of both versions, job by job, in alternating runs."""
     files, figures = data_files(), {}
     models = {
         "tiny": folder_of(before, "transformer-tiny") / "2-threads",

@@ -39,11 +39,11 @@ from bench.training import Entry, note_missing_peers
 BEAMS = (1, 5)
 COMPUTE_TYPES = ("float32", "int8")
 BACKENDS = {"default back-end": {}, "MKL": {"CT2_USE_MKL": "1"}}
-TOKENS_A_BATCH = (1024, 2048, 4096)  # batch sizes tried with CTranslate2
-SENTENCES_A_BATCH = (32, 128)  # batch sizes tried with transformers
-TUNED_ON = 400  # sentences for tuning settings
-SINGLE_SENTENCES = 100  # sentences for latency
-SINGLE_TUNED_ON = 20  # sentences for tuning latency
+TOKENS_PER_BATCH = (1024, 2048, 4096)  # batch sizes tried with CTranslate2
+SENTENCES_PER_BATCH = (32, 128)  # batch sizes tried with transformers
+TUNING_SENTENCES = 400  # sentences for tuning settings
+LATENCY_SENTENCES = 100  # sentences for latency
+LATENCY_TUNING_SENTENCES = 20  # sentences for tuning latency
 ENGINES = {
     "Saccade (auto)": ("auto", "float32"),
     SACCADE_INT8: ("auto", "int8"),
@@ -92,7 +92,7 @@ class DecodingSetup(NamedTuple):
                 output=str(output),
                 model=str(self.model.folder),
                 tokenizer=str(self.model.tokenizer),
-                **{"beams": BEAMS, "sentences": SINGLE_SENTENCES, **more},
+                **{"beams": BEAMS, "sentences": LATENCY_SENTENCES, **more},
             )
         )
 
@@ -211,8 +211,8 @@ def tune(setup: DecodingSetup, folder: str, kind: str, task: str) -> dict[int, S
     for backend in BACKENDS:
         for workers, threads in sorted(shapes):
             settings = Settings(kind, backend, workers, threads)
-            subset = {"first": TUNED_ON, "sentences": SINGLE_TUNED_ON}
-            outcome = run_ctranslate2(setup, folder, settings, task, batches=TOKENS_A_BATCH, **subset)
+            subset = {"first": TUNING_SENTENCES, "sentences": LATENCY_TUNING_SENTENCES}
+            outcome = run_ctranslate2(setup, folder, settings, task, batches=TOKENS_PER_BATCH, **subset)
             if outcome.result is None:
                 log_progress(f"CTranslate2, {kind}, {settings.text()}: fails: {outcome.reason}")
                 continue
@@ -252,7 +252,9 @@ def run_ctranslate2(
 
 def huggingface(setup: DecodingSetup, entry: Entry) -> list[System]:
     """`generate` of transformers with the same weights; the faster batch size counts in every round."""
-    return with_saccade_weights(setup, entry, lambda: export(setup.model, "huggingface"), batch_sizes=SENTENCES_A_BATCH)
+    return with_saccade_weights(
+        setup, entry, lambda: export(setup.model, "huggingface"), batch_sizes=SENTENCES_PER_BATCH
+    )
 
 
 def eole(setup: DecodingSetup, entry: Entry) -> list[System]:

@@ -2,7 +2,7 @@
 
     python -m bench.environments [PEER …]
 
-Nothing is installed twice: a record beside the environment says that it is ready, or why it failed; `--again` retries
+Nothing is installed twice: a record next to the environment says that it is ready, or why it failed; `--again` retries
 failed ones.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from bench.paths import CACHE, ROOT
 
-MOST_SECONDS = 1800  # timeout of one call of pip
+PIP_TIMEOUT = 1800  # seconds per call of pip
 ERROR_PATTERNS = (
     r"^saccade: error: ",
     r"^ERROR: (?=Could|No|Cannot|Failed|Package)",  # pip
@@ -121,10 +121,10 @@ def failure(command: Sequence[str]) -> str | None:
     """The reason why a command failed, in one line, or None."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=MOST_SECONDS, env=clean_environment()
+            command, capture_output=True, text=True, errors="replace", timeout=PIP_TIMEOUT, env=clean_environment()
         )
     except subprocess.TimeoutExpired:
-        return f"not done after {MOST_SECONDS} seconds"
+        return f"not done after {PIP_TIMEOUT} seconds"
     return None if done.returncode == 0 else find_reason(f"{done.stdout}\n{done.stderr}")
 
 

@@ -19,7 +19,7 @@ from bench.models import NoModelError, SaccadeModel, export_path
 from saccade.layers.positions import sinusoids
 from saccade.symbols import Symbols
 
-LONGEST = 5000  # maximum positions in eole
+MAX_POSITIONS = 5000  # of eole
 ATTENTION = {"query": "linear_query", "key": "linear_keys", "value": "linear_values", "output": "final_linear"}
 NORMS = {
     "encoder": {"attention_residual": "input_layernorm", "feed_forward_residual": "post_attention_layernorm"},
@@ -55,7 +55,7 @@ def eole_model(model: SaccadeModel) -> Path:
     specials = {name: tokens[token] for name, token in names.items()}
     vocabulary = {"src": tokens, "tgt": tokens, "decoder_start_token": tokens[Symbols.begin], "specials": specials}
     (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    paths = {"src_vocab": "vocab.json", "tgt_vocab": "vocab.json"}  # required but never read
+    paths = {"src_vocab": "vocab.json", "tgt_vocab": "vocab.json"}  # required but not read
     settings = {**specials, **paths, "share_vocab": True, "transforms": [], "model": eole_settings(config)}
     (folder / "config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
     return folder.rename(path)
@@ -81,7 +81,7 @@ def eole_settings(config: dict[str, Any]) -> dict[str, Any]:
 
 def eole_weights(weights: dict[str, Tensor], width: int) -> dict[str, Tensor]:
     """The weights under eole's names."""
-    table, positions = weights["source_embedding.table"], sinusoids(LONGEST, width)[:, None]
+    table, positions = weights["source_embedding.table"], sinusoids(MAX_POSITIONS, width)[:, None]
     named = {
         "src_emb.embeddings.weight": table,
         "src_emb.pe.pe": positions,

@@ -29,7 +29,7 @@ import numpy as np
 
 CHUNK = 10_000
 WORDS = 30_000
-MOST_MEGABYTES, MOST_SLOWER, MOST_SECONDS = 100, 0.05, 5.0
+MAX_MEGABYTES, MAX_SLOWDOWN, MAX_SECONDS = 100, 0.05, 5.0  # thresholds
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,10 @@ def judge(small: int, large: int, built: dict[int, Measured], cached: dict[int, 
         print(f"{name:34}{low:>12,.1f}{high:>12,.1f}{high - low:>+12,.1f}")
     slower = 1 - rows[2][2] / rows[2][1]
     verdicts = [
-        (f"memory while building grows by {rows[0][2] - rows[0][1]:+.0f} MB", rows[0][2] - rows[0][1] < MOST_MEGABYTES),
-        (f"memory from the cache grows by {rows[1][2] - rows[1][1]:+.0f} MB", rows[1][2] - rows[1][1] < MOST_MEGABYTES),
-        (f"speed changes by {-slower:+.1%}", abs(slower) < MOST_SLOWER),
-        (f"the first batch is ready after {rows[3][2]:.1f} s", rows[3][2] <= MOST_SECONDS),
+        (f"memory while building grows by {rows[0][2] - rows[0][1]:+.0f} MB", rows[0][2] - rows[0][1] < MAX_MEGABYTES),
+        (f"memory from the cache grows by {rows[1][2] - rows[1][1]:+.0f} MB", rows[1][2] - rows[1][1] < MAX_MEGABYTES),
+        (f"speed changes by {-slower:+.1%}", abs(slower) < MAX_SLOWDOWN),
+        (f"the first batch is ready after {rows[3][2]:.1f} s", rows[3][2] <= MAX_SECONDS),
     ]
     for text, met in verdicts:
         print(f"{'met' if met else 'MISSED':8}{text}")

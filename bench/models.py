@@ -17,7 +17,7 @@ from bench.prepared_data import PreparedData, make_job
 from bench.processes import run_job
 from bench.sizes import DROPOUT, LABEL_SMOOTHING, SIZES, Size
 
-MOST_MINUTES = 30  # timeout for one update of a peer
+MAX_MINUTES = 30  # timeout for one update of a peer
 SACCADE = [sys.executable, "-m", "saccade.cli.main"]
 
 
@@ -124,7 +124,7 @@ def peer_model(peer: str, size_name: str, work: PreparedData) -> Path:
         name=f"model-{folder.name}",
         task="model",
         folder=str(folder),
-        minutes=MOST_MINUTES,
+        minutes=MAX_MINUTES,
         dropout=DROPOUT,
         label_smoothing=LABEL_SMOOTHING,
         batch_tokens=512,
@@ -133,7 +133,7 @@ def peer_model(peer: str, size_name: str, work: PreparedData) -> Path:
     if not folder.is_dir() or not is_current(folder, job):
         shutil.rmtree(folder, ignore_errors=True)
         log_progress(f"making a model of {peer} for decoding: {folder.name}")
-        outcome = run_job(peer, job, most_seconds=60 * MOST_MINUTES)
+        outcome = run_job(peer, job, most_seconds=60 * MAX_MINUTES)
         if outcome.result is None:
             raise NoModelError(f"its training fails: {outcome.reason}")
         mark_current(folder, job)

@@ -5,7 +5,7 @@
     python -m bench.quality saccade --minutes 10 30 60
 
 Trains on the published lower-cased, tokenized Multi30k (multi30k/tok), translates test_2016_flickr with a beam of 5,
-and scores with sacreBLEU without further tokenization. Time includes tokenization and program start. Saccade trains a
+and scores with sacreBLEU without tokenizing again. Time includes tokenization and program start. Saccade trains a
 sequence of recipes, each starting from the model of the previous one, and pauses at each of the given minutes to
 translate and score. A recipe with two targets also trains on translations of the training data by the previous model,
 whose time is included. Each point is appended to results/quality.json, and all points are plotted.
@@ -37,8 +37,8 @@ from saccade.config import read_yaml
 
 RECIPES = [ROOT / "recipes" / f"multi30k-tokenised{stage}.yaml" for stage in ("", "-distilled")]
 RESERVE = 0.4  # minutes reserved for start, tokenization and the last validation
-LEAST = 0.1  # minimum training time in minutes, if preparation took all the time left
-WORTH_A_START = 1.0  # minutes; with less time left, training continues after the next score
+MIN_MINUTES = 0.1  # training time if preparation took all the time left
+MIN_MINUTES_TO_START = 1.0  # with less time left, training continues after the next score
 
 
 class Stopwatch:
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def peer_point(peer: str, origin: Path, minutes: float) -> Point:
-    """Tokenize, train and decode with a peer; the time includes all but decoding."""
+    """Tokenize, train and decode with a peer; the time includes everything except decoding."""
     set_up = environment(peer)
     if not set_up.ready:
         raise NoModelError(set_up.reason)
@@ -131,7 +131,7 @@ def saccade_points(origin: Path, recipes: list[Path], minutes: list[float]) -> I
     copy_corpus(origin, work, TOKENISED)
     run, number, spent, trained = folder, 0, 0.0, 0.0  # total minutes, and minutes of the current run
     for mark in minutes:
-        while mark - spent > WORTH_A_START:
+        while mark - spent > MIN_MINUTES_TO_START:
             clock = Stopwatch()
             if number == 0 or is_finished(run):
                 if number == len(recipes):
@@ -142,7 +142,7 @@ def saccade_points(origin: Path, recipes: list[Path], minutes: list[float]) -> I
             else:
                 command = [*SACCADE, "train", "--resume", str(run)]
             spent += clock.minutes()
-            trained += max(LEAST, mark - spent - RESERVE)
+            trained += max(MIN_MINUTES, mark - spent - RESERVE)
             call([*command, "--training.max-minutes", f"{trained:.3f}"], "quality-saccade")
             spent += clock.minutes()
         if spent > mark:
@@ -181,7 +181,7 @@ def is_finished(run: Path) -> bool:
 
 
 def score_output(output: Path, reference: Path, minutes: float, setting: str) -> Point:
-    """The BLEU of tokenized text."""
+    """Score tokenized text with BLEU."""
     metric = BLEU(tokenize="none", force=True)
     score = metric.corpus_score(read_lines(output), [read_lines(reference)])
     point = Point(minutes, score.score, str(metric.get_signature()), setting)

@@ -12,7 +12,7 @@ COLOURS = {"saccade": "#1b6ca8", "joeynmt": "#c8743a", "eole": "#5a8f3c"}
 
 
 def newest_runs(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[float, float]]:
-    """BLEU by minutes in the last run of each system; a run has one date, machine and commit, and rising minutes."""
+    """BLEU by minutes in the last run of each system; a run has one date, machine and commit, and ascending minutes."""
     lines: dict[str, dict[float, float]] = {}
     last: dict[str, tuple[Any, float]] = {}
     for point in points:

@@ -55,7 +55,7 @@ def train(job: dict[str, Any], finished: Callable[[int], bool]) -> None:
 
 
 def settings(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The eole config with the model size of the job; always pre-norm, which eole does not let us choose."""
+    """The eole config with the model size of the job; eole supports only pre-norm."""
     size, work = job["size"], Path(job["work"])
     pieces = {"src_subword_model": str(work / "pieces.model"), "tgt_subword_model": str(work / "pieces.model")}
     return {

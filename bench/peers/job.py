@@ -29,7 +29,7 @@ class UpdateTimer:
 
     def __init__(self, warmup: int, updates: int) -> None:
         self.warmup = max(1, warmup)  # an update is timed from the end of the previous one
-        self.wanted = updates
+        self.updates = updates
         self.seen = 0
         self.last = 0.0
         self.seconds: list[float] = []
@@ -43,7 +43,7 @@ class UpdateTimer:
             self.seconds.append(now - self.last)
             self.tokens.append(int(tokens))
         self.last = now
-        return len(self.seconds) >= self.wanted
+        return len(self.seconds) >= self.updates
 
     def result(self) -> dict[str, Any]:
         """The result of a training job."""

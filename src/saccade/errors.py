@@ -15,7 +15,7 @@ class SaccadeError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, where: str | None = None, do: str | None = None) -> None:
-        # Both may quote an untrusted file: control characters are escaped.
+        # Both may quote an untrusted file, so control characters are escaped.
         self.what = printable(what)
         self.where = None if where is None else printable(where)
         self.do = do

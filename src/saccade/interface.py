@@ -1,4 +1,4 @@
-"""The one interface of all models: encode into a memory, decode step by step, attend at every step.
+"""The interface of all models: encode a source into a memory, decode with attention to it, at once or step by step.
 
 Shapes: B batch, S source positions, T target positions, H heads, D model width, V vocabulary.
 """
@@ -17,7 +17,7 @@ AttentionKind = Literal["encoder-self", "decoder-self", "cross"]
 
 @dataclass(frozen=True)
 class VocabularySizes:
-    """How many ids each side has, and whether they are the same ids."""
+    """Vocabulary sizes of source and target; `joint` if both sides share one vocabulary."""
 
     source: int
     target: int
@@ -26,7 +26,7 @@ class VocabularySizes:
 
 @dataclass(frozen=True)
 class Source:
-    """What is encoded: ids, an image grid, audio frames, or several sources at once."""
+    """The input of an encoder: ids, an image grid, audio frames, or a tuple of sources."""
 
     values: Tensor | tuple[Source, ...]
     mask: Tensor  # (B, S), True = real
@@ -34,7 +34,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Attention:
-    """Where one layer looked: rows are queries, columns are keys, each row sums to 1."""
+    """Attention weights of one layer: rows are queries, columns are keys, each row sums to 1."""
 
     kind: AttentionKind
     layer: int
@@ -43,42 +43,42 @@ class Attention:
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """What a model asks of a batch beyond the objective, such as that its experts share the work evenly."""
+    """An auxiliary loss of a model, such as the load balance of its experts."""
 
-    loss: Tensor  # a scalar, a mean over tokens like the objective's; its weight is in it
-    sums: Mapping[str, Tensor]  # scalars to report, sums over the batch
+    loss: Tensor  # a scalar, weighted; a mean over tokens like the objective's loss
+    sums: Mapping[str, Tensor]  # scalars to log, sums over the batch
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's output; a decoder attends to it."""
+    """The output of an encoder, which a decoder attends to."""
 
     states: Tensor  # (B, S, D)
     mask: Tensor  # (B, S), True = real
-    summary: Any = None  # any nesting of batch-first tensors; may start a recurrent decoder
-    attention: tuple[Attention, ...] = ()  # filled when the encoder was asked to record
+    summary: Any = None  # any nesting of batch-first tensors, such as the last states of a recurrent encoder
+    attention: tuple[Attention, ...] = ()  # empty unless recorded
     auxiliary: Auxiliary | None = None  # in training only
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """All positions of a target at once."""
+    """The output of a decoder for all target positions at once."""
 
-    outputs: Tensor  # (B, T, D), without a meaning where the prefix is padding
+    outputs: Tensor  # (B, T, D), undefined where the prefix is padding
     attention: tuple[Attention, ...] = field(default=())
     auxiliary: Auxiliary | None = None  # in training only
 
 
 class Product(NamedTuple):
-    """The product that ends an output layer: logits = rows · table^T + bias."""
+    """The last matrix product of an output layer: logits = inputs · weight^T + bias."""
 
-    rows: Tensor  # (..., E)
-    table: Tensor  # (V, E)
+    inputs: Tensor  # (..., E)
+    weight: Tensor  # (V, E)
     bias: Tensor | None  # (V,)
 
 
 class Step(NamedTuple):
-    """One position of a target, for N = B·W hypotheses."""
+    """The output of a decoder for one position of N = B·W hypotheses."""
 
     output: Tensor  # (N, D)
     state: Any  # any nesting of batch-first tensors
@@ -87,34 +87,34 @@ class Step(NamedTuple):
 
 @runtime_checkable
 class Encodes(Protocol):
-    """A model that turns a source into a memory."""
+    """An encoder: a model that turns a source into a memory."""
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """Encode a batch; `record` takes the explicit path and keeps the attention."""
+        """Encode a batch; with `record`, attention weights are returned too."""
         ...
 
 
 @runtime_checkable
 class Decodes(Protocol):
-    """A model that writes a target while it attends to a memory."""
+    """A decoder: a model that predicts a target from a memory, token by token."""
 
-    longest: int | None  # the most places it can decode; None: any number
+    longest: int | None  # the maximum number of target positions; None: no maximum
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """Run all positions of `prefix` (B, T) at once: training, scoring, explaining."""
+        """Decode all positions of `prefix` (B, T) at once: training, scoring, explaining."""
         ...
 
     def start(self, memory: Memory) -> Any:
-        """The state before the first token; key/value caches and projected keys live in it.
+        """The decoder state before the first token: KV caches, hidden states, projected keys.
 
-        What depends on the memory alone is wrapped in `OfMemory`.
+        Parts that depend on the memory alone are wrapped in `OfMemory`.
         """
         ...
 
     def step(self, token: Tensor, state: Any, memory: Memory, *, record: bool = False) -> Step:
-        """Read one token (N,), go one position on.
+        """Decode one position: token (N,), N = B·W.
 
-        N = B·W: each row of the memory serves W hypotheses, which stand side by side; so do the parts `OfMemory`.
+        The W hypotheses of a sentence are consecutive rows and share its row of the memory and of `OfMemory` parts.
         """
         ...
 
@@ -123,26 +123,26 @@ class Decodes(Protocol):
         ...
 
     def output_product(self, outputs: Tensor) -> Product | None:
-        """The output layer of (..., D) up to its last product, or None if it does not end in one.
+        """The operands of the last matrix product of `logits` for outputs (..., D), or None if there is none.
 
-        A loss then never holds all logits at once, and adds up the gradient of the table in place.
+        With it a loss can be computed chunk by chunk, without all logits at once.
         """
         ...
 
 
 class Translates(Encodes, Decodes, Protocol):
-    """Both: what a sequence-to-sequence model is."""
+    """A sequence-to-sequence model: an encoder and a decoder."""
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """What an optimizer updates."""
+        """The parameters, as in `nn.Module`."""
         ...
 
     def train(self, mode: bool = True) -> Any:
-        """Switch dropout and the like on."""
+        """Set the training mode, as in `nn.Module`."""
         ...
 
     def eval(self) -> Any:
-        """Switch them off."""
+        """Set the evaluation mode, as in `nn.Module`."""
         ...
 
 
@@ -151,29 +151,29 @@ T = TypeVar("T")
 
 
 class OfMemory(NamedTuple, Generic[T]):
-    """A part of a state that depends on the memory alone: projected keys, say.
+    """A part of a decoder state that depends on the memory alone, such as projected keys.
 
-    It has a row for each row of the memory, however many hypotheses share it; reordering them does not copy it.
+    It has one row per sentence, which all hypotheses of the sentence share: reordering hypotheses does not copy it.
     """
 
     value: T
 
 
 class Shared(NamedTuple, Generic[T]):
-    """A part of a state that its other parts point into: it has no row for each hypothesis, reordering leaves it."""
+    """A part of a decoder state that other parts index into; not batch-first, and unchanged by reordering."""
 
     value: T
 
 
 def select(state: S, rows: Tensor) -> S:
-    """The given rows of any nesting of batch-first tensors."""
+    """Select rows of any nesting of batch-first tensors."""
     return cast(S, rows_of(state, rows, lambda part: OfMemory(select(part.value, rows))))
 
 
 def reorder(state: S, rows: Tensor, memory_rows: Tensor | None) -> S:
-    """The given hypotheses (N',) of a state, and the given rows of the memory they belong to; None keeps all of those.
+    """Select hypotheses (N',) of a decoder state, and rows of its `OfMemory` parts; None keeps all of these rows.
 
-    Beam search reorders every model's state with it.
+    Beam search reorders the state of every model with it.
     """
     if memory_rows is None:
         return cast(S, rows_of(state, rows, lambda part: part))
@@ -181,11 +181,11 @@ def reorder(state: S, rows: Tensor, memory_rows: Tensor | None) -> S:
 
 
 def rows_of(state: Any, rows: Tensor, of_memory: Callable[[OfMemory[Any]], OfMemory[Any]]) -> Any:
-    """The given rows of all tensors in a state; what depends on the memory is left to the caller."""
+    """Select rows of all tensors in a state; `of_memory` handles the parts that depend on the memory alone."""
     if state is None or isinstance(state, str | int | float | bool):
         return state
     if isinstance(state, Auxiliary):
-        return None  # it belongs to the whole batch
+        return None  # a loss of the batch, not of a row
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     if isinstance(state, Shared):

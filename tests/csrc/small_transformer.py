@@ -14,7 +14,6 @@ from saccade.csrc.abi import (
     EncoderLayerWeights,
     EncoderStack,
     HypothesisBuffers,
-    Int8Weight,
     KVCacheView,
     LayerNormWeights,
     PackedMemory,
@@ -25,7 +24,7 @@ from saccade.csrc.abi import (
     WeightForms,
 )
 from saccade.csrc.library import kernel
-from saccade.ops.int8_linear import quantize
+from saccade.ops.int8_linear import Int8Weight, quantize
 
 LAYERS, HEADS, WIDTH, INNER, VOCABULARY, LONGEST = 2, 2, 24, 40, 60, 12
 BEGIN, END = 1, 2
@@ -67,7 +66,7 @@ class SmallTransformer:
 
     def stack(self, kind):
         decoder = kind is DecoderStack
-        weights = DecoderLayerWeights if decoder else EncoderLayerWeights
+        layer = DecoderLayerWeights if decoder else EncoderLayerWeights
         layers = []
         for _ in range(LAYERS):
             matrices = [self.random(*shape) for shape in ENCODER_MATRICES + (CROSS_MATRICES if decoder else [])]
@@ -81,8 +80,8 @@ class SmallTransformer:
                 self.kept.append([quantize(matrix) for matrix in matrices])
                 forms.int8 = (Int8Weight * len(matrices))(*(form.structure for form in self.kept[-1]))
             norms = (LayerNormWeights * (3 if decoder else 2))(*(self.norm() for _ in range(3 if decoder else 2)))
-            layers.append(weights(*(x.data_ptr() for x in pointers), forms, norms))
-        return kind(StackShape(LAYERS, HEADS, WIDTH, INNER, 1), self.norm(), (weights * LAYERS)(*layers))
+            layers.append(layer(*(x.data_ptr() for x in pointers), forms, norms))
+        return kind(StackShape(LAYERS, HEADS, WIDTH, INNER, 1), self.norm(), (layer * LAYERS)(*layers))
 
     def memory(self) -> PackedMemory:
         ranges = self.first.data_ptr(), self.counts.data_ptr(), len(self.first)

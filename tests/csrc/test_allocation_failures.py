@@ -11,7 +11,6 @@ from torch.testing import assert_close
 
 from csrc.small_transformer import SmallTransformer
 from saccade.csrc.library import kernel
-from saccade.interface import Shared
 from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.bias_activation import bias_relu
 from saccade.ops.cross_entropy import paired_loss_and_grad
@@ -22,6 +21,14 @@ from saccade.ops.packed import PackedLayout
 from saccade.ops.single_head_attention import single_head_attention
 from saccade.ops.top_k import AllowedTokens, top_k
 from saccade.ops.varlen_attention import varlen_cross_attention, varlen_self_attention
+
+
+@pytest.fixture(params=[1, 3], ids="{} threads".format)
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
 
 
 def check(call: Callable[[], object], *, persistently: bool) -> None:
@@ -52,27 +59,30 @@ def sequences(number: int) -> PackedLayout:
 
 def self_attention():
     layout, width = sequences(40), 32
-    qkv, bias = torch.randn(layout.total, 3 * width), torch.randn(3 * width)
+    qkv, bias = torch.randn(len(layout.indices), 3 * width), torch.randn(3 * width)
     return lambda: gradients(lambda *x: varlen_self_attention(*x, layout, 2, causal=True).context, qkv, bias)
 
 
 def cross_attention():
     layout, width = sequences(40), 32
-    rows = layout.total
+    rows = len(layout.indices)
     leaves = torch.randn(rows, width), torch.randn(width), torch.randn(rows, 2 * width), torch.randn(2 * width)
     return lambda: gradients(lambda *x: varlen_cross_attention(*x, layout, layout, 2).context, *leaves)
 
 
+@torch.no_grad()
 def cache_attention():
-    steps, bias = torch.randn(5, 200, 96).unbind(), torch.randn(96)
-    cache = KVCache(torch.arange(200)[:, None].repeat(1, 5), Shared(steps))
-    return torch.no_grad()(lambda: tuple(kv_cache_attention(steps[-1], cache, bias, 2, record=True)))
+    bias, qkv = torch.randn(96), torch.randn(200, 96)
+    cache = KVCache.empty(200, qkv)
+    for _ in range(5):
+        cache = cache.append(qkv, bias)
+    return torch.no_grad()(lambda: tuple(kv_cache_attention(qkv, cache, bias, 2, record=True)))
 
 
+@torch.no_grad()
 def attention_to_memory():
-    bias, layout = torch.randn(64), PackedLayout.of(torch.arange(9) < torch.tensor([[3], [9]]))
-    with torch.no_grad():
-        memory = MemoryCache.of(torch.randn(12, 64), bias, layout)
+    bias = torch.randn(64)
+    memory = MemoryCache.of(torch.randn(12, 64), bias, PackedLayout.of(torch.arange(9) < torch.tensor([[3], [9]])))
     given = torch.randn(200, 32), torch.randn(32), memory, bias, 2
     return torch.no_grad()(lambda: tuple(memory_attention(*given, record=True)))
 
@@ -171,7 +181,6 @@ CALLS = [
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("threads", [1, 3], ids="{} threads".format, indirect=True)
 @pytest.mark.parametrize("persistently", [False, True])
 @pytest.mark.parametrize("arguments", CALLS, ids=lambda function: function.__name__)
 def test_a_failed_allocation_is_a_memory_error(arguments, persistently):

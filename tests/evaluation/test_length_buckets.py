@@ -12,7 +12,7 @@ def described(buckets: list[Bucket]) -> dict[str, tuple[int, ...]]:
 
 
 def test_sentences_fall_on_the_right_side_of_every_edge() -> None:
-    found = length_buckets(sentences(1, 10, 11, 15, 16, 20, 21, 25, 26, 30, 31, 61), fewest=1)
+    found = length_buckets(sentences(1, 10, 11, 15, 16, 20, 21, 25, 26, 30, 31, 61), minimum=1)
     assert described(found) == {
         "1–10": (0, 1),
         "11–15": (2, 3),
@@ -26,12 +26,12 @@ def test_sentences_fall_on_the_right_side_of_every_edge() -> None:
 
 def test_neighbours_are_merged_until_each_has_enough() -> None:
     # 1-10: one, so 11-15 joins it; 16-20: two. 21-25: two; 26-30: one, so 31-40 joins it.
-    found = length_buckets(sentences(12, 3, 18, 14, 22, 23, 40, 16, 27), fewest=2)
+    found = length_buckets(sentences(12, 3, 18, 14, 22, 23, 40, 16, 27), minimum=2)
     assert described(found) == {"1–15": (0, 1, 3), "16–20": (2, 7), "21–25": (4, 5), "26+": (6, 8)}
 
 
 def test_what_is_left_over_joins_the_last_bucket() -> None:
-    found = length_buckets(sentences(*[5] * 3, *[12] * 3, 17), fewest=3)
+    found = length_buckets(sentences(*[5] * 3, *[12] * 3, 17), minimum=3)
     assert described(found) == {"1–10": (0, 1, 2), "11–20": (3, 4, 5, 6)}
 
 

@@ -119,21 +119,24 @@ def test_exact_match_and_sequence_error() -> None:
 
 def test_unequal_counts_name_both_numbers() -> None:
     for name in METRICS:
-        with pytest.raises(SaccadeError, match=r"\(2\).*\(3\)"):
+        with pytest.raises(SaccadeError, match=r"\b2\b.*\b3\b"):
             score(name, HYPOTHESES, [["a"], ["b"], ["c"]])
 
 
 @pytest.mark.parametrize(
-    ("hypotheses", "references", "message"),
+    ("hypotheses", "references", "where"),
     [
-        ([], [], "nothing to score"),
-        (["a", "b"], [["a"], []], "line 2: the sentence has no reference"),
-        (["a", "b"], ["a", "b"], "line 1: .*a list of strings"),
+        ([], [], None),
+        (["a", "b"], [["a"], []], "line 2"),
+        (["a", "b"], ["a", "b"], "line 1"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(hypotheses: list[str], references: list[list[str]], message: str) -> None:
-    with pytest.raises(SaccadeError, match=message):
+def test_test_sets_that_cannot_be_scored_are_errors(
+    hypotheses: list[str], references: list[list[str]], where: str | None
+) -> None:
+    with pytest.raises(SaccadeError) as caught:
         score("bleu", hypotheses, references)
+    assert caught.value.where == where
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:

@@ -7,8 +7,8 @@ import math
 
 import pytest
 import torch
-from laws.subjects import build_model, choice_of
 
+from contracts.registered_models import build_model, choice_of
 from saccade import model_folder as module
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair

@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "concatenated positions": ({"position_use": "concatenate", "position_width": 4}, "position-use is concatenate"),
     "pre with two tables": ({"norm": "pre", "embeddings": "separate"}, "norm is pre with separate embedding tables"),
     "post with learned positions": ({"positions": "learned"}, "norm is post with positions learned"),
-    "another family": ({"family": "bahdanau"}, "no Transformer"),
+    "another family": ({"family": "bahdanau"}, "Transformer"),
 }
 
 

@@ -128,8 +128,8 @@ def test_steps_go_on_after_the_last_column():
     for place in range(9):
         output, state, _ = model.step(batch.prefix[:, place], state, memory)
         assert_close(output, whole[:, place], rtol=1e-4, atol=1e-5)
-        assert [len(recent) for recent in state.inputs] == [2, 4, 2]
-    assert state.place == 9
+        assert [len(cache) for cache in state.caches] == [2, 4, 2]
+    assert state.position == 9
 
 
 @torch.no_grad()

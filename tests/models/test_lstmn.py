@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from contracts.registered_models import SEPARATE, SIZES, build_model, make_batch
 from saccade.errors import SaccadeError
 from saccade.interface import VocabularySizes
-from saccade.models.lstmn import MINIATURE, PRESETS, Lstmn, LstmnConfig, Reader, triangle, up_to_its_own
+from saccade.models.lstmn import MINIATURE, PRESETS, Lstmn, LstmnConfig, Reader, causal_weights, with_own_position
 from saccade.models.registry import choose
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -131,7 +131,7 @@ def test_two_places_are_those_of_an_lstm_and_the_third_is_not():
     state = list(tape.recalled.chunk(2, -1))
     for place in range(3):
         recalled, _ = reader.recall(reader.score.input(x[:, place]), tape)
-        tape = reader.write(reader.input_gates(x[:, place]), recalled, tape)
+        tape = reader.append(reader.input_gates(x[:, place]), recalled, tape)
         state = list(torch.lstm_cell(x[:, place], state, *library, torch.zeros(24)))
         same = torch.allclose(tape.values[:, -1], torch.cat(state, -1), atol=1e-5)
         assert same == (place < 2)
@@ -171,7 +171,7 @@ def test_a_state_holds_a_tape_that_grows_by_one_place_a_step():
         state = step.state
         assert state.tape.keys.shape == (2, place + 1, 16)
         assert state.tape.values.shape == (2, place + 1, 32)
-        assert state.looked.shape == (2, 16)
+        assert state.context.shape == (2, 16)
         assert {kind: weights.shape for kind, weights in records(step).items()} == {
             "decoder-self": (2, 1, 1, place + 1),
             "cross": (2, 1, 1, 5),
@@ -180,10 +180,10 @@ def test_a_state_holds_a_tape_that_grows_by_one_place_a_step():
 
 
 def test_the_first_place_is_recorded_at_itself_and_the_others_before_themselves():
-    assert up_to_its_own(torch.empty(2, 0)).tolist() == [[1.0], [1.0]]
-    assert up_to_its_own(torch.tensor([[0.25, 0.75]])).tolist() == [[0.25, 0.75, 0.0]]
+    assert with_own_position(torch.empty(2, 0)).tolist() == [[1.0], [1.0]]
+    assert with_own_position(torch.tensor([[0.25, 0.75]])).tolist() == [[0.25, 0.75, 0.0]]
     looks = [torch.empty(1, 0), torch.tensor([[1.0]]), torch.tensor([[0.25, 0.75]])]
-    assert triangle(looks).tolist() == [[[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.75, 0.0]]]]
+    assert causal_weights(looks).tolist() == [[[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.75, 0.0]]]]
 
 
 def count(config: LstmnConfig, sizes: VocabularySizes) -> int:

@@ -27,7 +27,7 @@ def test_scores_and_combination_follow_the_equations(score):
     batch = make_batch([5], [3])
     memory = model.encode(batch.source)
     state = torch.randn(16, generator=torch.Generator().manual_seed(3))
-    looked = model.look(state[None, None], model.key(memory.states), memory)
+    looked = model.attend(state[None, None], model.key(memory.states), memory)
     weights = look_of(model, state, memory.states[0]).softmax(0)
     context = weights @ memory.states[0]
     assert_close(looked.weights[0, 0], weights, rtol=1e-4, atol=1e-6)
@@ -39,7 +39,7 @@ def test_local_attention_looks_at_a_window_around_a_predicted_place():
     batch = make_batch([9, 4], [3, 3])
     memory = model.encode(batch.source)
     states = torch.randn(2, 1, 16, generator=torch.Generator().manual_seed(3))
-    looked = model.look(states, model.key(memory.states), memory).weights[:, 0]  # (B, S)
+    looked = model.attend(states, model.key(memory.states), memory).weights[:, 0]  # (B, S)
     for row, length in enumerate([9, 4]):
         predicted = torch.sigmoid(model.window.place @ torch.tanh(model.window.hidden.weight @ states[row, 0]))
         centre = (length - 1) * float(predicted.detach())

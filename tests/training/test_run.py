@@ -376,7 +376,7 @@ def test_nan_loss_keeps_the_last_good_checkpoint(config, tmp_path, monkeypatch):
         ({"training": {"criterion": "bleu", "valid_sentences": 0}}, "valid-sentences"),
         ({"training": {"betas": [0.9, 1.5]}}, "betas"),
         ({"model": {"positions": "learned", "max_positions": 4}}, "4 positions"),
-        ({"training": {"device": ABSENT}}, f"no device '{ABSENT}'"),
+        ({"training": {"device": ABSENT}}, f"the device '{ABSENT}'"),
     ],
 )
 def test_invalid_configs_are_rejected_at_once(config, changes, message):

@@ -65,7 +65,7 @@ def compare(
     models: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", help="Families or presets, separated by commas; a family stands for its first preset."
+            metavar="NAMES", help="Families or presets, separated by commas; a family name means its first preset."
         ),
     ] = None,
     budget: Annotated[

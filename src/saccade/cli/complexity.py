@@ -63,7 +63,7 @@ def complexity(
 
     Time and peak memory of self-attention, recurrent and convolutional layers with their growth exponents, the number
     of sequential operations, and the maximum path length between two positions, found by following gradients through
-    real stacks. Each value is printed beside its formula in table 1 of "Attention Is All You Need".
+    real stacks. Each value is printed next to its formula in table 1 of "Attention Is All You Need".
 
     \b
     saccade complexity

@@ -101,11 +101,11 @@ def make_numbers() -> NumberSplit:
     return number_pairs(train=20_000, valid=500, test=1_000, below=1_000_000, seed=1)
 
 
-def new_directory(wanted: Path | None) -> Path:
+def new_directory(given: Path | None) -> Path:
     """The requested directory, which must be new or empty, or the first free one of demo, demo-2, demo-3 …"""
-    path = wanted or Path("demo")
+    path = given or Path("demo")
     number = 2
-    while wanted is None and path.exists():
+    while given is None and path.exists():
         path = Path(f"demo-{number}")
         number += 1
     if path.exists() and (not path.is_dir() or any(path.iterdir())):

@@ -99,7 +99,7 @@ class EntryLimits(NamedTuple):
 
 
 WORDS = EntryLimits(1, 0.1)  # precision: the entry replaces an unknown word
-PIECES = EntryLimits(50, 0.0001)  # recall: the search considers nothing else
+PIECES = EntryLimits(50, 0.0001)  # recall: the search considers only these
 
 
 def tokenizers_of(run: Path) -> Tokenizers:

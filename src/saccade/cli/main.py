@@ -74,7 +74,7 @@ def saccade(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; may stand before or after the command.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; valid before and after the command.")
     ] = False,
 ) -> None:
     """Train, run and explain attention models that translate text.

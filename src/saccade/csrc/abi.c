@@ -10,7 +10,7 @@
 /* SHA-256 of the sources that this library was built from (source_hash.py). */
 EXPORT const char saccade_source_hash[] = SACCADE_SOURCE_HASH;
 
-/* A field of a structure, or its size as a whole: the field "". */
+/* A field of a structure; the field "" has the size of the structure. */
 typedef struct {
     const char *structure, *field;
     int64_t offset, size;

@@ -182,7 +182,7 @@ def c_name(structure: type[ctypes.Structure]) -> str:
 
 
 def fields_of(structure: type[ctypes.Structure]) -> dict[str, tuple[int, int]]:
-    """Offset and size of each field in order, and of the structure as a whole under the name ""."""
+    """Offset and size of each field in order; the name "" has the size of the structure."""
     fields = {"": (0, ctypes.sizeof(structure))}
     for name, *_ in structure._fields_:
         field = getattr(structure, name)

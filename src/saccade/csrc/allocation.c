@@ -8,16 +8,16 @@
 #include "simd.h"
 #include "status.h"
 
-#define NEVER INT64_MAX
+#define OFF INT64_MAX
 #define CACHE_LINE 64
 
-static _Atomic int64_t successes_left = NEVER;
+static _Atomic int64_t successes_left = OFF;
 static _Atomic int later_ones_fail;
 
 /* One relaxed load unless a test asked for failures. */
 static int fails(void)
 {
-    if (atomic_load_explicit(&successes_left, memory_order_relaxed) == NEVER) return 0;
+    if (atomic_load_explicit(&successes_left, memory_order_relaxed) == OFF) return 0;
     int64_t left = atomic_fetch_sub(&successes_left, 1);
     return left == 0 || (left < 0 && atomic_load(&later_ones_fail));
 }
@@ -42,6 +42,6 @@ EXPORT int saccade_fail_allocation_after(int threads, int64_t n, int persistentl
 {
     (void)threads;
     atomic_store(&later_ones_fail, persistently);
-    atomic_store(&successes_left, n < 0 ? NEVER : n);
+    atomic_store(&successes_left, n < 0 ? OFF : n);
     return SUCCESS;
 }

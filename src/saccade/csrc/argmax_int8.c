@@ -1,11 +1,12 @@
 /* The largest logit of each row without computing all logits.
  *
- * An int8 weight (int8_gemm.h) gives every logit approximately, in a quarter of the time or less, and a bound of the error:
+ * An int8 weight (int8_gemm.h) gives every logit approximately, in a quarter of the time or less, and a bound of
+ * the error:
  *
  *     w · x = s t (q · p) + s q · f + e · x,    |s q · f + e · x| <= |s q| |f| + |e| |x|
  *
- * The largest logit is among those that could be as large as the lower bound of the largest: a few, which are then computed in
- * float32. So float32 logits decide, not int8 logits. */
+ * The largest logit is among those that could be as large as the lower bound of the largest: a few, which are then
+ * computed in float32. So float32 logits decide, not int8 logits. */
 
 #include "argmax_int8.h"
 
@@ -13,8 +14,8 @@
 
 #ifdef HAS_INT8
 
-#define CAPACITY 64   /* candidates of a row */
-#define SLACK 1.001f  /* for the rounding of the bounds themselves */
+#define CAPACITY 64  /* candidates of a row */
+#define SLACK 1.001f /* for the rounding of the bounds themselves */
 
 #if defined(__AVX512BW__)
 #define ANY_AT_LEAST(values, least) (_mm512_cmp_ps_mask((__m512)(values), _mm512_set1_ps(least), _CMP_GE_OQ) != 0)
@@ -104,7 +105,8 @@ static void screen_panels(const screen *s, const int8_rows *rows, int64_t first,
             vec sums[TILE_ROWS][PANELS];
             tile_sums(s->weight, rows, r, panel, sums);
             for (int i = 0; i < TILE_ROWS; i++)
-                for (int p = 0; p < PANELS; p++) screen_panel(s, panel + p, rows->rows + r + i, sums[i][p], found + r + i);
+                for (int p = 0; p < PANELS; p++)
+                    screen_panel(s, panel + p, rows->rows + r + i, sums[i][p], found + r + i);
         }
 }
 

@@ -1,5 +1,5 @@
-/* Matrix products of many rows with a block-transposed weight: lanes are outputs. Every entry is summed in the order of the inputs,
- * whatever other rows there are. */
+/* Matrix products of many rows with a block-transposed weight: lanes are outputs. Every entry is summed in the
+ * order of the inputs, whatever other rows there are. */
 
 #ifndef SACCADE_BLOCKED_GEMM_H
 #define SACCADE_BLOCKED_GEMM_H
@@ -37,8 +37,8 @@ static inline float *block_transposed(int threads, int64_t inputs, int64_t outpu
 }
 
 /* The first n outputs of a block for some rows; the compiler knows the number of rows. */
-INLINE void block_product(const int rows, int64_t inputs, int64_t n, const float *x, const float *transposed, float *out,
-                          int64_t stride)
+INLINE void block_product(const int rows, int64_t inputs, int64_t n, const float *x, const float *transposed,
+                          float *out, int64_t stride)
 {
     vec sums[TILE_ROWS][TILE_VECTORS];
     for (int r = 0; r < rows; r++)
@@ -54,8 +54,8 @@ INLINE void block_product(const int rows, int64_t inputs, int64_t n, const float
             if (b * LANES < n) store_n(out + r * stride + b * LANES, sums[r][b], lanes_left(b * LANES, n));
 }
 
-/* out (rows, outputs) = x (rows, inputs) · weight (outputs, inputs)^T with the block-transposed weight. `stride` is the distance
- * of the rows of `out`. */
+/* out (rows, outputs) = x (rows, inputs) · weight (outputs, inputs)^T with the block-transposed weight. `stride` is
+ * the distance of the rows of `out`. */
 static inline void blocked_gemm(int64_t rows, int64_t inputs, int64_t outputs, const float *x, const float *transposed,
                                 float *out, int64_t stride)
 {

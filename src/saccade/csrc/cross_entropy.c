@@ -11,8 +11,8 @@ static int check_targets(int64_t rows, const int64_t *targets, int64_t vocabular
     return outside ? INDEX_OUT_OF_RANGE : SUCCESS;
 }
 
-/* Per row: -log p(target), and the mean of -log p over the vocabulary. With `needs_grad` the logits become the gradient of
- * (1 - smoothing) * target_loss + smoothing * mean_loss. */
+/* Per row: -log p(target), and the mean of -log p over the vocabulary. With `needs_grad` the logits become the
+ * gradient of (1 - smoothing) * target_loss + smoothing * mean_loss. */
 EXPORT int saccade_cross_entropy(int threads, int64_t rows, int64_t vocabulary, float *logits, const int64_t *targets,
                                  float smoothing, int needs_grad, float *target_loss, float *mean_loss)
 {

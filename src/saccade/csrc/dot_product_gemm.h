@@ -1,6 +1,6 @@
-/* Matrix products of a few rows: one dot product per row and output, with the weight as it is. From some tens of rows on
- * PyTorch's products are faster, and ours with block-transposed weights (blocked_gemm.h); for fewer rows those take longer to
- * start than these take in all (docs/log.md). */
+/* Matrix products of a few rows: one dot product per row and output, with the weight as it is. From some tens of
+ * rows on PyTorch's products are faster, and ours with block-transposed weights (blocked_gemm.h); for fewer rows
+ * those take longer to start than these take in all (docs/log.md). */
 
 #ifndef SACCADE_DOT_PRODUCT_GEMM_H
 #define SACCADE_DOT_PRODUCT_GEMM_H
@@ -11,8 +11,8 @@
 #define DOT_OUTPUTS 4
 
 /* out (rows, outputs) = x (rows, inputs) · weight (outputs, inputs)^T; the compiler knows the number of rows. */
-INLINE void dot_products(const int rows, int64_t inputs, int64_t outputs, const float *x, const float *weight, float *out,
-                         int64_t stride)
+INLINE void dot_products(const int rows, int64_t inputs, int64_t outputs, const float *x, const float *weight,
+                         float *out, int64_t stride)
 {
     for (int64_t first = 0; first < outputs; first += DOT_OUTPUTS) {
         int n = outputs - first < DOT_OUTPUTS ? (int)(outputs - first) : DOT_OUTPUTS;
@@ -42,8 +42,8 @@ INLINE void dot_products(const int rows, int64_t inputs, int64_t outputs, const 
 }
 
 /* Dot products of any number of rows; `stride` is the distance of the rows of `out`. */
-INLINE void dot_product_gemm(int64_t rows, int64_t inputs, int64_t outputs, const float *x, const float *weight, float *out,
-                             int64_t stride)
+INLINE void dot_product_gemm(int64_t rows, int64_t inputs, int64_t outputs, const float *x, const float *weight,
+                             float *out, int64_t stride)
 {
     while (rows) {
         int now = rows > DOT_ROWS ? DOT_ROWS : (int)rows;

@@ -5,8 +5,9 @@
 
 #include "simd.h"
 
-/* 16 random bits per entry, a hash of the seed and of the entry's index: the backward pass draws them again instead of reading
- * a mask. One word has the bits of two entries; a block has LANES words, so other instruction-set levels draw other bits. */
+/* 16 random bits per entry, a hash of the seed and of the entry's index: the backward pass draws them again instead
+ * of reading a mask. One word has the bits of two entries; a block has LANES words, so other instruction-set levels
+ * draw other bits. */
 #define DROPOUT_BLOCK (2 * LANES)
 
 typedef struct {

@@ -21,8 +21,9 @@ EXPORT int saccade_dropout(int threads, int64_t count, const float *x, float *ou
     return SUCCESS;
 }
 
-/* total = x + dropout(sublayer + bias), written over the sublayer; normal = (total - mean) / deviation * weight + norm_bias.
- * Without a sublayer (NULL) the total is x. `mean` and `inverse` (1 / deviation) are for the backward pass. */
+/* total = x + dropout(sublayer + bias), written over the sublayer; normal = (total - mean) / deviation * weight +
+ * norm_bias. Without a sublayer (NULL) the total is x. `mean` and `inverse` (1 / deviation) are for the backward
+ * pass. */
 EXPORT int saccade_residual_norm(int threads, int64_t rows, int64_t width, const float *x, float *sublayer,
                                  const float *bias, int32_t threshold, uint64_t seed, const float *weight,
                                  const float *norm_bias, float epsilon, float *normal, float *mean, float *inverse)
@@ -50,13 +51,13 @@ EXPORT int saccade_residual_norm(int threads, int64_t rows, int64_t width, const
     return SUCCESS;
 }
 
-/* The backward pass of residual_norm. total_grad may be NULL; without a sublayer, sublayer_grad and bias_grad are. The
- * gradients of bias, weight and norm_bias are sums over the rows. */
-EXPORT int saccade_residual_norm_backward(int threads, int64_t rows, int64_t width, const float *total, const float *weight,
-                                          const float *mean, const float *inverse, const float *total_grad,
-                                          const float *normal_grad, int32_t threshold, uint64_t seed, float *x_grad,
-                                          float *sublayer_grad, float *bias_grad, float *weight_grad,
-                                          float *norm_bias_grad)
+/* The backward pass of residual_norm. total_grad may be NULL; without a sublayer, sublayer_grad and bias_grad are.
+ * The gradients of bias, weight and norm_bias are sums over the rows. */
+EXPORT int saccade_residual_norm_backward(int threads, int64_t rows, int64_t width, const float *total,
+                                          const float *weight, const float *mean, const float *inverse,
+                                          const float *total_grad, const float *normal_grad, int32_t threshold,
+                                          uint64_t seed, float *x_grad, float *sublayer_grad, float *bias_grad,
+                                          float *weight_grad, float *norm_bias_grad)
 {
     dropout_rng rng = dropout_rng_of(seed, threshold);
     int64_t blocks = (width + DROPOUT_BLOCK - 1) / DROPOUT_BLOCK, padded = blocks * DROPOUT_BLOCK;
@@ -127,8 +128,8 @@ EXPORT int saccade_bias_relu(int threads, int64_t rows, int64_t width, float *x,
 }
 
 /* The backward pass of bias_relu; `out` is its output. */
-EXPORT int saccade_bias_relu_backward(int threads, int64_t rows, int64_t width, const float *out, const float *out_grad,
-                                      float *x_grad, float *bias_grad)
+EXPORT int saccade_bias_relu_backward(int threads, int64_t rows, int64_t width, const float *out,
+                                      const float *out_grad, float *x_grad, float *bias_grad)
 {
     int64_t padded = (width + LANES - 1) / LANES * LANES;
     float *parts = zeroed_floats(threads * padded), *sums = zeroed_floats(padded);

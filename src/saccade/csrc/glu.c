@@ -3,9 +3,10 @@
 #include "simd.h"
 #include "status.h"
 
-/* out = (a * sigmoid(b) + residual) * scale with (a, b) = x + bias for rows x (rows, 2 width); the residual may be NULL. */
-EXPORT int saccade_glu(int threads, int64_t rows, int64_t width, const float *x, const float *bias, const float *residual,
-                       float scale, float *out)
+/* out = (a * sigmoid(b) + residual) * scale with (a, b) = x + bias for rows x (rows, 2 width); the residual may be
+ * NULL. */
+EXPORT int saccade_glu(int threads, int64_t rows, int64_t width, const float *x, const float *bias,
+                       const float *residual, float scale, float *out)
 {
 #pragma omp parallel for num_threads(threads) if (rows * width >= PARALLEL_THRESHOLD) schedule(static)
     for (int64_t row = 0; row < rows; row++) {

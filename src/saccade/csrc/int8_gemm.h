@@ -16,7 +16,7 @@
 #if defined(__AVX512BW__) || defined(__AVX2__)
 #define HAS_INT8 1
 
-#define DEPTH 4       /* adjacent entries of a row in a lane: what one instruction multiplies and adds up */
+#define DEPTH 4        /* adjacent entries of a row in a lane: what one instruction multiplies and adds up */
 #define ZERO_POINT 128 /* is added to the int8 entries of the weight, which makes them unsigned */
 
 #if defined(__AVX512BW__)
@@ -55,8 +55,8 @@ typedef struct {
     int32_t correction; /* cancels what ZERO_POINT adds to every sum with this row */
 } int8_row;
 
-/* The largest absolute value of a row, by its bits: they rise with the absolute value, and those of NaN are above all, so that
- * one NaN makes it NaN. */
+/* The largest absolute value of a row, by its bits: they rise with the absolute value, and those of NaN are above
+ * all, so that one NaN makes it NaN. */
 INLINE float absolute_max(int64_t width, const float *row)
 {
     ivec most = {0};
@@ -86,8 +86,8 @@ INLINE void quantize_vector(vec values, int n, const int bounded, float inverse,
     *square_error += error * error;
 }
 
-/* Quantize a row so that its largest entry becomes `top`. A row that is nearly 0 becomes 0. A row with NaN or infinity gets the
- * scale and the error NaN; a row whose squares overflow gets an infinite error. */
+/* Quantize a row so that its largest entry becomes `top`. A row that is nearly 0 becomes 0. A row with NaN or
+ * infinity gets the scale and the error NaN; a row whose squares overflow gets an infinite error. */
 INLINE int8_row quantize_row(int64_t width, const float *row, float top, const int bounded, int8_t *to)
 {
     float largest = absolute_max(width, row), smallest = 1e-36f; /* its inverse is finite */
@@ -119,13 +119,15 @@ INLINE int32_t four_entries(const int8_t *from)
     return four;
 }
 
-/* The sums q · p of TILE_ROWS rows and of PANELS panels from the one at w on. Every sum is a variable of its own: an array would
- * be in memory. */
+/* The sums q · p of TILE_ROWS rows and of PANELS panels from the one at w on. Every sum is a variable of its own:
+ * an array would be in memory. */
 #define BEGIN_SUM(r, p) int8_vec sum_##r##_##p = BROADCAST_INT(rows[r].correction);
 #define BEGIN_ROW(r) EACH_PANEL(BEGIN_SUM, r)
 #define LOAD_PANEL(r, p) int8_vec weights_##p = LOAD_INT8(w + (p * depth + at) * LANES * DEPTH);
 #define ADD_TO_SUM(r, p) MULTIPLY_ADD(sum_##r##_##p, weights_##p, inputs_##r);
-#define ADD_TO_ROW(r) int8_vec inputs_##r = BROADCAST_INT(four_entries(x + (r * depth + at) * DEPTH)); EACH_PANEL(ADD_TO_SUM, r)
+#define ADD_TO_ROW(r)                                                                    \
+    int8_vec inputs_##r = BROADCAST_INT(four_entries(x + (r * depth + at) * DEPTH)); \
+    EACH_PANEL(ADD_TO_SUM, r)
 #define END_SUM(r, p) sums[r][p] = __builtin_convertvector((ivec)sum_##r##_##p, vec);
 #define END_ROW(r) EACH_PANEL(END_SUM, r)
 #define DEFINE_TILE_SUMS(name)                                                                                         \
@@ -181,8 +183,8 @@ INLINE int allocate_int8_rows(int64_t rows, int64_t depth, int8_rows *r)
     return OUT_OF_MEMORY;
 }
 
-/* Quantize the rows `first` to `last` of x (rows, inputs). Without VNNI the sum of two products must fit into 16 bits, so the
- * entries are smaller. */
+/* Quantize the rows `first` to `last` of x (rows, inputs). Without VNNI the sum of two products must fit into 16
+ * bits, so the entries are smaller. */
 INLINE void quantize_rows(const int8_rows *r, const int8_weight *w, int64_t first, int64_t last, const float *x,
                           const int bounded)
 {
@@ -201,7 +203,8 @@ INLINE void thread_range_of_groups(int64_t count, int64_t group, int64_t *first,
 }
 
 /* The int8 products of TILE_ROWS rows from `row` on with PANELS panels from `panel` on. */
-INLINE void tile_sums(const int8_weight *w, const int8_rows *r, int64_t row, int64_t panel, vec sums[TILE_ROWS][PANELS])
+INLINE void tile_sums(const int8_weight *w, const int8_rows *r, int64_t row, int64_t panel,
+                      vec sums[TILE_ROWS][PANELS])
 {
     int64_t depth = depth_of(w->inputs);
     const uint8_t *packed = w->packed + panel * depth * LANES * DEPTH;

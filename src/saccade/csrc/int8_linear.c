@@ -45,8 +45,8 @@ static int pack(int threads, const int8_weight *w)
 }
 
 /* The outputs of the panels `first` to `last` for the rows `begin` to `end`. */
-static void multiply(const int8_rows *rows, const int8_weight *w, int64_t begin, int64_t end, int64_t first, int64_t last,
-                     float *out)
+static void multiply(const int8_rows *rows, const int8_weight *w, int64_t begin, int64_t end, int64_t first,
+                     int64_t last, float *out)
 {
     for (int64_t panel = first; panel < last; panel += PANELS)
         for (int64_t r = begin; r < end; r += TILE_ROWS) {
@@ -120,7 +120,8 @@ static void panel_sizes(int64_t *outputs, int64_t *panels, int64_t *depth) { *ou
 
 #endif
 
-/* The outputs of a panel, and the multiples to which panels and inputs are padded; zeros where there are no int8 products. */
+/* The outputs of a panel, and the multiples to which panels and inputs are padded; zeros where there are no int8
+ * products. */
 EXPORT int saccade_int8_panel_sizes(int threads, int64_t *outputs, int64_t *panels, int64_t *depth)
 {
     (void)threads;

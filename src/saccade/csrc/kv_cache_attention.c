@@ -4,8 +4,8 @@
 #include "single_query_attention.h"
 #include "status.h"
 
-/* To the KV cache: at step t hypothesis n was row origin[n][t] of steps[t], whose rows are queries, keys and values of all
- * heads, concatenated. Weights (hypotheses, heads, positions) may be NULL. */
+/* To the KV cache: at step t hypothesis n was row origin[n][t] of steps[t], whose rows are queries, keys and values
+ * of all heads, concatenated. Weights (hypotheses, heads, positions) may be NULL. */
 EXPORT int saccade_kv_cache_attention(int threads, int64_t hypotheses, int64_t heads, int64_t head, int64_t positions,
                                       const float *const *steps, const int64_t *origin, const float *query,
                                       const float *bias, float *out, float *weights)
@@ -36,12 +36,13 @@ EXPORT int saccade_kv_cache_attention(int threads, int64_t hypotheses, int64_t h
     return status;
 }
 
-/* To the memory: `beam` consecutive hypotheses attend to the rows first_rows[i] to first_rows[i] + counts[i] of `memory`, keys
- * and values concatenated. Weights (hypotheses, heads, longest) may be NULL; they are not written beyond the count. */
+/* To the memory: `beam` consecutive hypotheses attend to the rows first_rows[i] to first_rows[i] + counts[i] of
+ * `memory`, keys and values concatenated. Weights (hypotheses, heads, longest) may be NULL; they are not written
+ * beyond the count. */
 EXPORT int saccade_memory_attention(int threads, int64_t hypotheses, int64_t heads, int64_t head, int64_t beam,
-                                    int64_t longest, const int64_t *first_rows, const int64_t *counts, const float *memory,
-                                    const float *query, const float *query_bias, const float *value_bias, float *out,
-                                    float *weights)
+                                    int64_t longest, const int64_t *first_rows, const int64_t *counts,
+                                    const float *memory, const float *query, const float *query_bias,
+                                    const float *value_bias, float *out, float *weights)
 {
     int64_t width = heads * head;
     int status = SUCCESS;
@@ -62,8 +63,8 @@ EXPORT int saccade_memory_attention(int threads, int64_t hypotheses, int64_t hea
                 values[t] = keys[t] + width;
             }
             float *own = weights ? weights + n * heads * longest : NULL;
-            attend_row(heads, head, count, keys, values, query + n * width, query_bias, value_bias, scores, out + n * width,
-                       own, longest);
+            attend_row(heads, head, count, keys, values, query + n * width, query_bias, value_bias, scores,
+                       out + n * width, own, longest);
         }
         free(keys);
         free(scores);

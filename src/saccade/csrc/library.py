@@ -111,7 +111,7 @@ FAILURES: dict[int, tuple[type[Exception], str]] = {
 
 
 class StructureField(ctypes.Structure):
-    """One field of a structure of the library; the field "" is the structure as a whole (`abi.c`)."""
+    """One field of a structure of the library; the field "" has the size of the structure (`abi.c`)."""
 
     _fields_ = (("structure", c_char_p), ("field", c_char_p), ("offset", c_int64), ("size", c_int64))
 

@@ -81,7 +81,8 @@ EXPORT int saccade_lstm_cell(int threads, int64_t rows, int64_t width, const rec
                 gates[gate] = projection(own.input, g->input_bias, column, n) + projection(own.fed, NULL, column, n) +
                               projection(own.recurrent, g->recurrent_bias, column, n);
             }
-            vec new_cell = vec_sigmoid(gates[1]) * load_n(cell_before + at, n) + vec_sigmoid(gates[0]) * vec_tanh(gates[2]);
+            vec new_cell =
+                vec_sigmoid(gates[1]) * load_n(cell_before + at, n) + vec_sigmoid(gates[0]) * vec_tanh(gates[2]);
             vec value = vec_sigmoid(gates[3]) * vec_tanh(new_cell);
             store_n(cell_to + at, new_cell, n);
             store_n(to + at, value, n);

@@ -1,12 +1,13 @@
 /* SIMD vectors of floats, elementary functions of them, and the split of work over threads.
  *
- * All tensors are float32 and row-major; rows are contiguous unless a stride is given. Work is split statically by rows, so
- * that equal calls with an equal number of threads give equal bits. Sums over rows are computed by each thread for its own
- * rows, then added in the order of the threads. Products of few rows are split by their outputs; no bit depends on the split.
+ * All tensors are float32 and row-major; rows are contiguous unless a stride is given. Work is split statically by
+ * rows, so that equal calls with an equal number of threads give equal bits. Sums over rows are computed by each
+ * thread for its own rows, then added in the order of the threads. Products of few rows are split by their outputs;
+ * no bit depends on the split.
  *
- * The kernels include no Python or torch headers: library.py calls them through ctypes. All sources are compiled once per
- * level of the x86-64 instruction set.
- */
+ * The kernels include no Python or torch headers: library.py calls them through ctypes. All sources are compiled
+ * once per level of the x86-64 instruction set.
+ *  */
 
 #ifndef SACCADE_SIMD_H
 #define SACCADE_SIMD_H
@@ -177,8 +178,8 @@ INLINE void store_n(float *to, vec values, int n)
 
 INLINE int64_t round_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
-/* (rows, columns) to (columns, out_stride), in tiles of LANES by LANES: the off-diagonal halves of a tile are exchanged, then
- * those of its quarters, and so on. Rows up to the next multiple of LANES are read. */
+/* (rows, columns) to (columns, out_stride), in tiles of LANES by LANES: the off-diagonal halves of a tile are
+ * exchanged, then those of its quarters, and so on. Rows up to the next multiple of LANES are read. */
 INLINE void transpose(int64_t rows, int64_t columns, const float *from, float *to, int64_t out_stride)
 {
     const ivec lane = LANE_INDICES;
@@ -258,7 +259,8 @@ INLINE void softmax(float *scores, int64_t count)
     for (int64_t at = 0; at < padded; at += LANES) store(scores + at, load(scores + at) * inverse);
 }
 
-/* ---- threads ----------------------------------------------------------------------------------------------------- */
+/* ---- threads
+ * ----------------------------------------------------------------------------------------------------- */
 
 INLINE int thread_number(void)
 {

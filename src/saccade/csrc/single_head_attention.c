@@ -4,9 +4,10 @@
 #include "simd.h"
 #include "status.h"
 
-/* Queries (rows, width) to keys (sentences, positions, width) and values (sentences, positions, depth), `beam` rows per sentence.
- * Scores are vector * tanh(query + key), or query * key without a vector, with a softmax over the positions whose mask is not 0.
- * Weights (rows, positions) are 0 elsewhere; a row without visible positions gets zeros. */
+/* Queries (rows, width) to keys (sentences, positions, width) and values (sentences, positions, depth), `beam` rows
+ * per sentence. Scores are vector * tanh(query + key), or query * key without a vector, with a softmax over the
+ * positions whose mask is not 0. Weights (rows, positions) are 0 elsewhere; a row without visible positions gets
+ * zeros. */
 EXPORT int saccade_single_head_attention(int threads, int64_t rows, int64_t beam, int64_t positions, int64_t width,
                                          int64_t depth, const uint8_t *mask, const float *query, const float *keys,
                                          const float *vector, const float *values, float *out, float *weights)

@@ -5,7 +5,8 @@
 
 #include "simd.h"
 
-/* The scaled query of a head from `at` on. The bias of the keys shifts all scores of a head alike: it has no effect. */
+/* The scaled query of a head from `at` on. The bias of the keys shifts all scores of a head alike: it has no
+ * effect. */
 INLINE vec scaled_query(int64_t at, int64_t head, const float *query, const float *bias, float scale)
 {
     int n = lanes_left(at, head);
@@ -41,12 +42,12 @@ INLINE void general_scores(int64_t head, int64_t count, const float *const *keys
     }
 }
 
-/* The context of one query of all heads. `keys` and `values` are `count` pointers to rows of all heads; `scores` is scratch for
- * `count` floats, rounded up to LANES. Weights (heads, weights_stride) may be NULL. The bias of the values is added once: the
- * weights sum to 1. */
-INLINE void attend_row(int64_t heads, int64_t head, int64_t count, const float *const *keys, const float *const *values,
-                       const float *query, const float *query_bias, const float *value_bias, float *scores, float *out,
-                       float *weights, int64_t weights_stride)
+/* The context of one query of all heads. `keys` and `values` are `count` pointers to rows of all heads; `scores` is
+ * scratch for `count` floats, rounded up to LANES. Weights (heads, weights_stride) may be NULL. The bias of the
+ * values is added once: the weights sum to 1. */
+INLINE void attend_row(int64_t heads, int64_t head, int64_t count, const float *const *keys,
+                       const float *const *values, const float *query, const float *query_bias,
+                       const float *value_bias, float *scores, float *out, float *weights, int64_t weights_stride)
 {
     float scale = 1.0f / sqrtf((float)head);
     for (int64_t h = 0; h < heads; h++) {

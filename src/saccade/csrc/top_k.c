@@ -93,7 +93,8 @@ EXPORT int saccade_top_k(int threads, int64_t rows, int64_t vocabulary, float *l
 }
 
 /* The positions of the suppressed tokens in a rising list of tokens; returns how many of them the list has. */
-static int64_t positions_in(int64_t length, const int64_t *list, int64_t count, const int64_t *suppressed, int64_t *positions)
+static int64_t positions_in(int64_t length, const int64_t *list, int64_t count, const int64_t *suppressed,
+                            int64_t *positions)
 {
     int64_t found = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -110,11 +111,12 @@ static int64_t positions_in(int64_t length, const int64_t *list, int64_t count, 
     return found;
 }
 
-/* The top k among allowed tokens: row n may use list[starts[lists[n]]] to list[starts[lists[n] + 1]], which rise. The logits
- * stay. */
-EXPORT int saccade_top_k_within(int threads, int64_t rows, int64_t vocabulary, const float *logits, const int64_t *lists,
-                                const int64_t *starts, const int64_t *list, int64_t suppressed_count,
-                                const int64_t *suppressed, int64_t k, float *values, int64_t *tokens)
+/* The top k among allowed tokens: row n may use list[starts[lists[n]]] to list[starts[lists[n] + 1]], which rise.
+ * The logits stay. */
+EXPORT int saccade_top_k_within(int threads, int64_t rows, int64_t vocabulary, const float *logits,
+                                const int64_t *lists, const int64_t *starts, const int64_t *list,
+                                int64_t suppressed_count, const int64_t *suppressed, int64_t k, float *values,
+                                int64_t *tokens)
 {
     int status = check_suppressed(suppressed_count, suppressed, vocabulary);
     if (status != SUCCESS) return status;

@@ -25,8 +25,8 @@ typedef struct {
     float **transposed;
 } weight_forms;
 
-/* Weights (outputs, inputs) and biases of an encoder layer. norms[i] is the layer norm after sublayer i; with pre-norm that
- * is the norm before the next sublayer, or the last norm of the stack. */
+/* Weights (outputs, inputs) and biases of an encoder layer. norms[i] is the layer norm after sublayer i; with
+ * pre-norm that is the norm before the next sublayer, or the last norm of the stack. */
 typedef struct {
     const float *qkv, *qkv_bias, *attention_output, *attention_output_bias;
     const float *expand, *expand_bias, *contract, *contract_bias;
@@ -55,8 +55,8 @@ typedef struct {
     const decoder_layer_weights *layers;
 } decoder_stack;
 
-/* The projected memory of packed sentences: kv[l] points to the keys and values (rows, 2 width) of layer l. Sentence i has the
- * rows first[i] to first[i] + counts[i]. */
+/* The projected memory of packed sentences: kv[l] points to the keys and values (rows, 2 width) of layer l.
+ * Sentence i has the rows first[i] to first[i] + counts[i]. */
 typedef struct {
     float *const *kv;
     int64_t rows;
@@ -64,10 +64,10 @@ typedef struct {
     int64_t sentences;
 } packed_memory;
 
-/* The KV cache of hypotheses at one position. steps[t * layers + l] points to the projections (hypotheses at step t,
- * row_width) of step t in layer l; the last 2 width entries of a row are its key and value. Hypothesis n was row
- * origin[n * capacity + t] of step t, one of step_hypotheses[t] (NULL: origins are not checked). The decoder writes the
- * last of the `positions` steps. Hypothesis n attends to sentence first_sentence + n / beam of the memory. */
+/* The KV cache of hypotheses at one position. steps[t * layers + l] points to the projections (hypotheses at step
+ * t, row_width) of step t in layer l; the last 2 width entries of a row are its key and value. Hypothesis n was row
+ * origin[n * capacity + t] of step t, one of step_hypotheses[t] (NULL: origins are not checked). The decoder writes
+ * the last of the `positions` steps. Hypothesis n attends to sentence first_sentence + n / beam of the memory. */
 typedef struct {
     int64_t hypotheses, positions, capacity, row_width;
     float *const *steps;
@@ -102,8 +102,8 @@ typedef struct {
     const float *penalties;             /* (longest limit): length penalties of the lengths 1, 2, ... */
 } search_limits;
 
-/* Output of a search: at most `capacity` hypotheses per sentence, best first; sentence i has counts[i]. Their tokens and
- * log-probabilities (capacity, limit) begin at starts[i]; the other columns are (sentences, capacity). */
+/* Output of a search: at most `capacity` hypotheses per sentence, best first; sentence i has counts[i]. Their
+ * tokens and log-probabilities (capacity, limit) begin at starts[i]; the other columns are (sentences, capacity). */
 typedef struct {
     int64_t capacity;
     const int64_t *starts;
@@ -111,17 +111,19 @@ typedef struct {
     float *token_log_probabilities, *log_probabilities, *scores;
 } hypothesis_buffers;
 
-/* The encoder over packed sentences: sentence i has the rows cu_seqlens[i] to cu_seqlens[i + 1], minus cu_seqlens[0].
- * x (rows, width) is overwritten; out (rows, width) is the output of the last norm. Returns a status. */
+/* The encoder over packed sentences: sentence i has the rows cu_seqlens[i] to cu_seqlens[i + 1], minus
+ * cu_seqlens[0]. x (rows, width) is overwritten; out (rows, width) is the output of the last norm. Returns a
+ * status. */
 int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, const int64_t *cu_seqlens, float *x,
                     float *out);
 
 /* The decoder for the next position of the hypotheses of several KV caches, concatenated. x (hypotheses, width) is
  * overwritten; out (hypotheses, width) is the output of the last norm. Returns a status. */
-int decoder_step(int threads, const decoder_stack *d, int64_t caches, const kv_cache_view *views, float *x, float *out);
+int decoder_step(int threads, const decoder_stack *d, int64_t caches, const kv_cache_view *views, float *x,
+                 float *out);
 
-/* Whether several threads share the matrix products of a step. The threshold is low because the products follow closely
- * on each other: threads need not be woken for each. */
+/* Whether several threads share the matrix products of a step. The threshold is low because the products follow
+ * closely on each other: threads need not be woken for each. */
 int parallel_step(const decoder_stack *d, int64_t hypotheses);
 
 #endif

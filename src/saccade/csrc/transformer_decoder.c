@@ -1,5 +1,5 @@
-/* One position of some hypotheses through all layers of a Transformer decoder, in one call: four layers are sixty calls
- * otherwise, and each takes longer to start than to run for a few hypotheses. */
+/* One position of some hypotheses through all layers of a Transformer decoder, in one call: four layers are sixty
+ * calls otherwise, and each takes longer to start than to run for a few hypotheses. */
 
 #include "allocation.h"
 #include "single_query_attention.h"
@@ -16,8 +16,9 @@ typedef struct {
 static int64_t sentence_of(step_row row) { return row.cache->first_sentence + row.hypothesis / row.cache->beam; }
 
 /* Self-attention of the hypotheses at their last position; `qkv` (count, 3 width) are their projections. */
-INLINE void self_attention(stack_shape s, int64_t l, const decoder_layer_weights *w, int64_t count, const step_row *rows,
-                           const float *qkv, const float **keys, const float **values, float *scores, float *context)
+INLINE void self_attention(stack_shape s, int64_t l, const decoder_layer_weights *w, int64_t count,
+                           const step_row *rows, const float *qkv, const float **keys, const float **values,
+                           float *scores, float *context)
 {
     int64_t width = s.width;
     for (int64_t row = 0; row < count; row++) {
@@ -31,14 +32,15 @@ INLINE void self_attention(stack_shape s, int64_t l, const decoder_layer_weights
             keys[t] = c->steps[t * s.layers + l] + origin[t] * c->row_width + key_offset;
             values[t] = keys[t] + width;
         }
-        attend_row(s.heads, width / s.heads, c->positions, keys, values, own, w->qkv_bias, w->qkv_bias + 2 * width, scores,
-                   context + row * width, NULL, 0);
+        attend_row(s.heads, width / s.heads, c->positions, keys, values, own, w->qkv_bias, w->qkv_bias + 2 * width,
+                   scores, context + row * width, NULL, 0);
     }
 }
 
 /* Attention of the hypotheses to the memory of their sentence; `query` (count, width) has no bias yet. */
-INLINE void cross_attention(stack_shape s, int64_t l, const decoder_layer_weights *w, int64_t count, const step_row *rows,
-                            const float *query, const float **keys, const float **values, float *scores, float *context)
+INLINE void cross_attention(stack_shape s, int64_t l, const decoder_layer_weights *w, int64_t count,
+                            const step_row *rows, const float *query, const float **keys, const float **values,
+                            float *scores, float *context)
 {
     int64_t width = s.width;
     for (int64_t row = 0; row < count; row++) {
@@ -77,16 +79,18 @@ static int step_rows(int threads, const decoder_stack *d, const step_row *rows, 
         const decoder_layer_weights *w = d->layers + l;
         record(&status, linear(threads, count, width, 3 * width, out, w->qkv, w->forms, QKV, hidden));
         self_attention(s, l, w, count, rows, hidden, keys, values, scores, context);
-        record(&status, linear(threads, count, width, width, context, w->attention_output, w->forms, ATTENTION_OUTPUT, hidden));
+        record(&status, linear(threads, count, width, width, context, w->attention_output, w->forms,
+                               ATTENTION_OUTPUT, hidden));
         residual_layer_norm(s, count, hidden, w->attention_output_bias, w->norms[0], x, out);
 
         record(&status, linear(threads, count, width, width, out, w->cross_query, w->forms, CROSS_QUERY, hidden));
         cross_attention(s, l, w, count, rows, hidden, keys, values, scores, context);
-        record(&status, linear(threads, count, width, width, context, w->cross_output, w->forms, CROSS_OUTPUT, hidden));
+        record(&status, linear(threads, count, width, width, context, w->cross_output, w->forms, CROSS_OUTPUT,
+                               hidden));
         residual_layer_norm(s, count, hidden, w->cross_output_bias, w->norms[1], x, out);
 
-        record(&status, feed_forward(threads, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->forms,
-                                     w->norms[2], hidden, context, x, out));
+        record(&status, feed_forward(threads, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias,
+                                     w->forms, w->norms[2], hidden, context, x, out));
     }
     free(keys);
     free(scores);
@@ -100,8 +104,8 @@ int parallel_step(const decoder_stack *d, int64_t hypotheses)
     return hypotheses * d->shape.width * d->shape.width >= GEMM_PARALLEL_THRESHOLD / 4;
 }
 
-/* A row does not depend on the other rows of its step: with many rows each thread computes its own and waits for nobody.
- * With fewer the threads share each product, so that a weight is read once. */
+/* A row does not depend on the other rows of its step: with many rows each thread computes its own, without
+ * barriers. With fewer the threads share each product, so that a weight is read once. */
 int decoder_step(int threads, const decoder_stack *d, int64_t caches, const kv_cache_view *views, float *x, float *out)
 {
     int64_t count = 0;
@@ -129,7 +133,8 @@ int decoder_step(int threads, const decoder_stack *d, int64_t caches, const kv_c
 static int check_cache(const kv_cache_view *c)
 {
     const packed_memory *m = c->memory;
-    if (c->positions < 1 || c->capacity < c->positions || c->beam < 1 || c->first_sentence < 0) return INDEX_OUT_OF_RANGE;
+    if (c->positions < 1 || c->capacity < c->positions) return INDEX_OUT_OF_RANGE;
+    if (c->beam < 1 || c->first_sentence < 0) return INDEX_OUT_OF_RANGE;
     for (int64_t n = 0; n < c->hypotheses; n++) {
         int64_t sentence = c->first_sentence + n / c->beam;
         if (sentence >= m->sentences || m->first[sentence] < 0 || m->counts[sentence] < 0) return INDEX_OUT_OF_RANGE;

@@ -1,12 +1,12 @@
-/* All layers of a Transformer encoder in one call: for one sentence PyTorch's operations take longer to start than to run, and
- * a few sentences stay in the cache from layer to layer. */
+/* All layers of a Transformer encoder in one call: for one sentence PyTorch's operations take longer to start than
+ * to run, and a few sentences stay in the cache from layer to layer. */
 
 #include "allocation.h"
 #include "single_query_attention.h"
 #include "transformer_sublayers.h"
 
-/* Each thread owns a range of rows in all layers; only attention reads the rows of other threads. A thread whose allocation
- * failed still meets the others at every barrier. */
+/* Each thread owns a range of rows in all layers; only attention reads the rows of other threads. A thread whose
+ * allocation failed still meets the others at every barrier. */
 int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, const int64_t *cu_seqlens, float *x,
                     float *out)
 {
@@ -27,14 +27,15 @@ int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, cons
         const float **keys = zeroed(2 * longest, sizeof(*keys)), **values = keys ? keys + longest : NULL;
         if (!scores || !context || !hidden || !keys) record(&status, OUT_OF_MEMORY);
 #pragma omp barrier
-        int ready = recorded(&status) == SUCCESS; /* the same for all threads: none records before the next barrier */
+        int ready = recorded(&status) == SUCCESS; /* equal in all threads: none records before the next barrier */
 #pragma omp barrier
         float *own_x = x + first * width, *own_out = out + first * width;
         if (ready) first_sublayer_input(s, count, own_x, e->first_norm, own_out);
         for (int64_t l = 0; ready && l < s.layers; l++) {
             const encoder_layer_weights *w = e->layers + l;
             float *qkv = projections[l % 2];
-            record(&status, linear(1, count, width, 3 * width, own_out, w->qkv, w->forms, QKV, qkv + first * 3 * width));
+            record(&status, linear(1, count, width, 3 * width, own_out, w->qkv, w->forms, QKV,
+                                   qkv + first * 3 * width));
 #pragma omp barrier
             for (int64_t row = first, sentence = 0; row < last; row++) {
                 while (cu_seqlens[sentence + 1] - begin <= row) sentence++;
@@ -46,10 +47,11 @@ int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, cons
                 attend_row(s.heads, width / s.heads, length, keys, values, qkv + row * 3 * width, w->qkv_bias,
                            w->qkv_bias + 2 * width, scores, context + (row - first) * width, NULL, 0);
             }
-            record(&status, linear(1, count, width, width, context, w->attention_output, w->forms, ATTENTION_OUTPUT, hidden));
+            record(&status, linear(1, count, width, width, context, w->attention_output, w->forms, ATTENTION_OUTPUT,
+                                   hidden));
             residual_layer_norm(s, count, hidden, w->attention_output_bias, w->norms[0], own_x, own_out);
-            record(&status, feed_forward(1, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias, w->forms,
-                                         w->norms[1], hidden, context, own_x, own_out));
+            record(&status, feed_forward(1, s, count, w->expand, w->expand_bias, w->contract, w->contract_bias,
+                                         w->forms, w->norms[1], hidden, context, own_x, own_out));
         }
         free(keys);
         free(hidden);

@@ -1,10 +1,11 @@
 /* Greedy and beam search of a Transformer for any number of sentences, in one call.
  *
- * The algorithms are those of decoding/greedy.py and decoding/beam.py, step for step. No step waits for Python, and when a
- * sentence ends the next one takes its slot (continuous batching): the rows of a step belong to sentences at different
- * positions, and a step keeps its best size until the last sentences have begun. Sentences that are not encoded yet are
- * encoded a few at a time, just before their search, so that their memory is in the cache. Results do not depend on which
- * sentences share a step, except for rounding where a few rows are multiplied by another kernel than many. */
+ * The algorithms are those of decoding/greedy.py and decoding/beam.py, step for step. No step waits for Python, and
+ * when a sentence ends the next one takes its slot (continuous batching): the rows of a step belong to sentences at
+ * different positions, and a step keeps its best size until the last sentences have begun. Sentences that are not
+ * encoded yet are encoded a few at a time, just before their search, so that their memory is in the cache. Results
+ * do not depend on which sentences share a step, except for rounding where a few rows are multiplied by another
+ * kernel than many. */
 
 #include "allocation.h"
 #include "argmax_int8.h"
@@ -22,7 +23,8 @@
 
 static _Atomic int searches; /* calls that run now, from several Python threads */
 
-/* The number of threads of a step: several OpenMP teams on the same cores would wait for each other at every product. */
+/* The number of threads of a step: several OpenMP teams on the same cores would wait for each other at every
+ * product. */
 static int team_size(int threads) { return searches > 1 ? 1 : threads; }
 
 /* The arguments of a search, and what its threads share. */
@@ -38,7 +40,7 @@ typedef struct {
     hypothesis_buffers found;
     float *transposed_output;       /* or NULL */
     float *const *transposed_cross; /* (layers): the block-transposed cross_kv weights, or NULL */
-    const int *stop;                /* a flag that ends the search when somebody sets it, or NULL */
+    const int *stop;                /* a flag that ends the search when it is set, or NULL */
     int *status;                    /* the first failure of any thread ends all */
 } search_task;
 
@@ -52,25 +54,25 @@ static int ended(const search_task *task)
 typedef struct {
     packed_memory memory;
     int64_t first_sentence, remaining;
-    float **kv;    /* (layers): pointers into `storage` */
+    float **kv;     /* (layers): pointers into `storage` */
     float *storage; /* (layers, rows, 2 width), if the memory was made for this group */
-    int64_t *ranges;
+    int64_t *ranges; /* the first row and the number of rows of each sentence */
 } sentence_group;
 
 /* A sentence in search: its live hypotheses, at most `beam` of them. */
 typedef struct {
     sentence_group *group;
     int64_t number, hypotheses, beam, limit, positions;
-    float **steps;                                      /* (limit, layers): parts of blocks (layers, STEPS_PER_BLOCK, beam, 2 width) */
-    int64_t *origin, *next_origin;                      /* (beam, limit) */
-    int64_t *tokens, *next_tokens;                      /* (beam, limit), without the begin token */
+    float **steps;                 /* (limit, layers): into blocks (layers, STEPS_PER_BLOCK, beam, 2 width) */
+    int64_t *origin, *next_origin; /* (beam, limit) */
+    int64_t *tokens, *next_tokens; /* (beam, limit), without the begin token */
     float *token_log_probabilities, *next_token_log_probabilities; /* (beam, limit) */
-    float *log_probabilities;                           /* (beam) */
+    float *log_probabilities;                                      /* (beam) */
 } live_sentence;
 
 /* The embedding of a token at a position. */
-INLINE void embed(int64_t width, const float *table, int64_t token, float scale, const float *positions, int64_t position,
-                  float *x)
+INLINE void embed(int64_t width, const float *table, int64_t token, float scale, const float *positions,
+                  int64_t position, float *x)
 {
     for (int64_t at = 0; at < width; at++) x[at] = table[token * width + at] * scale + positions[position * width + at];
 }
@@ -125,8 +127,8 @@ static void release_group(sentence_group *group, int64_t sentences)
     free(group);
 }
 
-/* The next sentences that no thread has taken, *first to *last; NULL if there are none, or after a failure. Which thread takes
- * which sentences depends on the clock. */
+/* The next sentences that no thread has taken, *first to *last; NULL if there are none, or after a failure. Which
+ * thread takes which sentences depends on the clock. */
 static sentence_group *take_group(int threads, const search_task *task, int64_t *next, int64_t *first, int64_t *last)
 {
     int64_t taken;
@@ -243,8 +245,9 @@ static int argmax_tokens(int threads, const search_task *task, int64_t rows, ste
     int status = SUCCESS;
     for (int64_t first = 0, last; status == SUCCESS && first < rows; first = last) {
         last = end_of_alike(b.suppressed_count, first, rows);
-        status = argmax_int8(threads, last - first, b.out + first * task->decoder->shape.width, w->int8_argmax, !w->int8_output,
-                             b.suppressed_count[first], task->limits->suppressed, b.values + first, b.tokens + first);
+        status = argmax_int8(threads, last - first, b.out + first * task->decoder->shape.width, w->int8_argmax,
+                             !w->int8_output, b.suppressed_count[first], task->limits->suppressed, b.values + first,
+                             b.tokens + first);
     }
     return status;
 }
@@ -278,7 +281,8 @@ static int append_step(live_sentence *l, stack_shape s)
     float **pointers = l->steps + l->positions * s.layers;
     float *block = slot ? l->steps[(l->positions - slot) * s.layers] : zeroed(s.layers * STEPS_PER_BLOCK * step, 4);
     if (!block) return OUT_OF_MEMORY;
-    for (int64_t layer = 0; layer < s.layers; layer++) pointers[layer] = block + (layer * STEPS_PER_BLOCK + slot) * step;
+    for (int64_t layer = 0; layer < s.layers; layer++)
+        pointers[layer] = block + (layer * STEPS_PER_BLOCK + slot) * step;
     l->positions++;
     return SUCCESS;
 }
@@ -296,8 +300,8 @@ static int search_step(int threads, const search_task *task, int64_t count, live
         if (status != SUCCESS) return status;
         b.views[i] = (kv_cache_view){.hypotheses = l->hypotheses, .positions = l->positions, .capacity = l->limit,
                                      .row_width = 2 * width, .steps = l->steps, .origin = l->origin,
-                                     .memory = &l->group->memory, .first_sentence = l->number - l->group->first_sentence,
-                                     .beam = l->hypotheses};
+                                     .memory = &l->group->memory,
+                                     .first_sentence = l->number - l->group->first_sentence, .beam = l->hypotheses};
         for (int64_t n = 0; n < l->hypotheses; n++, rows++) {
             int64_t token = position ? l->tokens[n * l->limit + position - 1] : limits->begin;
             l->origin[n * l->limit + position] = n;
@@ -381,7 +385,8 @@ static void reorder(live_sentence *l, int64_t count, const candidate *candidates
     l->next_token_log_probabilities = before.token_log_probabilities;
 }
 
-/* Extend a sentence by beam search; whether it goes on. `candidates` is scratch for beam * task->candidates of them. */
+/* Extend a sentence by beam search; whether it goes on. `candidates` is scratch for beam * task->candidates of
+ * them. */
 static int extend_beam(const search_task *task, live_sentence *l, const float *values, const int64_t *tokens,
                        candidate *candidates)
 {
@@ -467,7 +472,9 @@ static void search_sentences(int threads, const search_task *task, int64_t slots
             const float *values = b.values + row * task->candidates;
             const int64_t *tokens = b.tokens + row * task->candidates;
             row += l->hypotheses;
-            if (task->beam > 1 ? extend_beam(task, l, values, tokens, candidates) : extend_greedy(task, l, *values, *tokens))
+            int goes_on = task->beam > 1 ? extend_beam(task, l, values, tokens, candidates)
+                                         : extend_greedy(task, l, *values, *tokens);
+            if (goes_on)
                 live[kept++] = *l;
             else {
                 release_group(l->group, 1);
@@ -495,8 +502,8 @@ static int64_t weight_bytes(const decoder_stack *d, const token_tables *w)
 }
 
 /* Whether the matrices that encoder and decoder layers have in common could be block-transposed, into `to`. */
-static int transpose_shared(int threads, stack_shape s, const float *qkv, const float *attention_output, const float *expand,
-                            const float *contract, float **to)
+static int transpose_shared(int threads, stack_shape s, const float *qkv, const float *attention_output,
+                            const float *expand, const float *contract, float **to)
 {
     to[QKV] = block_transposed(threads, s.width, 3 * s.width, qkv);
     to[ATTENTION_OUTPUT] = block_transposed(threads, s.width, s.width, attention_output);
@@ -558,8 +565,8 @@ typedef struct {
     float **cross, *output;
 } transposed_weights;
 
-static int transpose_weights(int threads, const decoder_stack *d, const token_tables *w, const source_batch *s, int many_rows,
-                             int many_tokens, transposed_weights *to)
+static int transpose_weights(int threads, const decoder_stack *d, const token_tables *w, const source_batch *s,
+                             int many_rows, int many_tokens, transposed_weights *to)
 {
     int status = SUCCESS;
     if (many_rows && !d->layers->forms.int8) {
@@ -595,10 +602,11 @@ static void free_transposed(const decoder_stack *d, const source_batch *s, trans
 static int outside(int64_t index, int64_t size) { return index < 0 || index >= size; }
 
 /* Whether all indices that a search is given are in range. */
-static int check_search(const token_tables *w, const source_batch *s, const packed_memory *m, const search_limits *limits,
-                        int64_t sentences, int64_t beam, const hypothesis_buffers *found)
+static int check_search(const token_tables *w, const source_batch *s, const packed_memory *m,
+                        const search_limits *limits, int64_t sentences, int64_t beam, const hypothesis_buffers *found)
 {
-    if (beam < 1 || found->capacity < 1 || w->vocabulary < 1 || limits->suppressed_count < 1) return INDEX_OUT_OF_RANGE;
+    if (beam < 1 || found->capacity < 1 || w->vocabulary < 1) return INDEX_OUT_OF_RANGE;
+    if (limits->suppressed_count < 1) return INDEX_OUT_OF_RANGE;
     if (outside(limits->begin, w->vocabulary) || outside(limits->end, w->vocabulary)) return INDEX_OUT_OF_RANGE;
     for (int64_t i = 0; i < limits->suppressed_count; i++)
         if (outside(limits->suppressed[i], w->vocabulary)) return INDEX_OUT_OF_RANGE;
@@ -614,12 +622,12 @@ static int check_search(const token_tables *w, const source_batch *s, const pack
     return SUCCESS;
 }
 
-/* The best hypotheses of every sentence, from their sources or from a memory; greedy search if the beam is 1. Threads share
- * the sentences, or the matrix products of fewer sentences than threads. Setting *stop ends the search after its current step;
- * `stop` may be NULL. */
-EXPORT int saccade_search(int threads, const decoder_stack *d, const token_tables *w, const source_batch *s, packed_memory m,
-                          const search_limits *limits, int64_t sentences, int64_t beam, hypothesis_buffers found,
-                          const int *stop)
+/* The best hypotheses of every sentence, from their sources or from a memory; greedy search if the beam is 1.
+ * Threads share the sentences, or the matrix products of fewer sentences than threads. Setting *stop ends the
+ * search after its current step; `stop` may be NULL. */
+EXPORT int saccade_search(int threads, const decoder_stack *d, const token_tables *w, const source_batch *s,
+                          packed_memory m, const search_limits *limits, int64_t sentences, int64_t beam,
+                          hypothesis_buffers found, const int *stop)
 {
     int status = check_search(w, s, &m, limits, sentences, beam, &found);
     if (status != SUCCESS) return status;
@@ -641,9 +649,11 @@ EXPORT int saccade_search(int threads, const decoder_stack *d, const token_table
         sources.encoder = &encoder;
         if (transposed.encoder) encoder.layers = transposed.encoder;
     }
-    int64_t group = share / 4 < SENTENCES_PER_GROUP ? share / 4 : SENTENCES_PER_GROUP; /* so that no thread waits long at the end */
-    search_task task = {.decoder = &decoder, .tables = w, .sources = s ? &sources : NULL, .memory = m, .limits = limits,
-                        .sentences = sentences, .group_size = group ? group : 1, .beam = beam, .candidates = candidates,
+    /* at most a quarter of a thread's share, so that no thread waits long at the end */
+    int64_t group = share / 4 < SENTENCES_PER_GROUP ? share / 4 : SENTENCES_PER_GROUP;
+    search_task task = {.decoder = &decoder, .tables = w, .sources = s ? &sources : NULL, .memory = m,
+                        .limits = limits, .sentences = sentences, .group_size = group ? group : 1, .beam = beam,
+                        .candidates = candidates,
                         .logit_rows = factor * LOGIT_ROWS, .found = found, .transposed_output = transposed.output,
                         .transposed_cross = transposed.cross, .stop = stop, .status = &status};
     if (status == SUCCESS) {

@@ -36,8 +36,8 @@ INLINE void residual_layer_norm(stack_shape s, int64_t rows, const float *sublay
     if (!s.pre_norm) memcpy(x, normal, 4 * (size_t)(rows * s.width));
 }
 
-/* The outputs `first` to `last` of a linear layer; `first` is a multiple of BLOCK. Compiled once, so that the bits do not depend
- * on how threads share the outputs. */
+/* The outputs `first` to `last` of a linear layer; `first` is a multiple of BLOCK. Compiled once, so that the bits
+ * do not depend on how threads share the outputs. */
 static __attribute__((noinline)) void linear_outputs(int64_t first, int64_t last, int64_t rows, int64_t inputs,
                                                      int64_t outputs, const float *x, const float *weight,
                                                      const float *transposed, float *out)
@@ -48,8 +48,9 @@ static __attribute__((noinline)) void linear_outputs(int64_t first, int64_t last
         dot_product_gemm(rows, inputs, last - first, x, weight + first * inputs, out + first, outputs);
 }
 
-/* out (rows, outputs) = x (rows, inputs) · weight^T, by another form of the weight if there is one: forms.int8[matrix] or
- * forms.transposed[matrix]. Threads share the outputs, so that each reads its own part of the weight. */
+/* out (rows, outputs) = x (rows, inputs) · weight^T, by another form of the weight if there is one:
+ * forms.int8[matrix] or forms.transposed[matrix]. Threads share the outputs, so that each reads its own part of the
+ * weight. */
 INLINE int linear(int threads, int64_t rows, int64_t inputs, int64_t outputs, const float *x, const float *weight,
                   weight_forms forms, int matrix, float *out)
 {
@@ -68,8 +69,8 @@ INLINE int linear(int threads, int64_t rows, int64_t inputs, int64_t outputs, co
     return SUCCESS;
 }
 
-/* The feed-forward sublayer, with its residual sum and norm. `hidden` (rows, inner) and `contracted` (rows, width) are
- * scratch. */
+/* The feed-forward sublayer, with its residual sum and norm. `hidden` (rows, inner) and `contracted` (rows, width)
+ * are scratch. */
 INLINE int feed_forward(int threads, stack_shape s, int64_t rows, const float *expand, const float *expand_bias,
                         const float *contract, const float *contract_bias, weight_forms forms, layer_norm_weights norm,
                         float *hidden, float *contracted, float *x, float *normal)

@@ -5,14 +5,14 @@
 #include "simd.h"
 #include "status.h"
 
-/* One head of one sequence at a time, small enough for the first cache. Scores are transposed, (keys, queries): lanes are queries,
- * so that the softmax over the keys needs no reduction. Sizes are rounded up, queries to LANES, keys and queries to GROUP;
- * entries beyond a size do not influence entries within it. */
+/* One head of one sequence at a time, small enough for the first cache. Scores are transposed, (keys, queries):
+ * lanes are queries, so that the softmax over the keys needs no reduction. Sizes are rounded up, queries to LANES,
+ * keys and queries to GROUP; entries beyond a size do not influence entries within it. */
 #define GROUP 8
 
 /* c (rows, columns) = a (rows, k) · b (k, columns) for a tile; a with any strides. */
-INLINE void gemm_tile(int rows, int vectors, int64_t k, const float *a, int64_t a_row, int64_t a_column, const float *b,
-                      int64_t b_row, float *c, int64_t c_row)
+INLINE void gemm_tile(int rows, int vectors, int64_t k, const float *a, int64_t a_row, int64_t a_column,
+                      const float *b, int64_t b_row, float *c, int64_t c_row)
 {
     vec sums[GROUP][2];
     for (int i = 0; i < rows; i++)
@@ -36,15 +36,17 @@ INLINE void gemm(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row,
     int64_t column = 0;
     for (; column + 2 * LANES <= n; column += 2 * LANES)
         for (int64_t row = 0; row < m; row += GROUP / 2)
-            gemm_tile(GROUP / 2, 2, k, a + row * a_row, a_row, a_column, b + column, b_row, c + row * c_row + column, c_row);
+            gemm_tile(GROUP / 2, 2, k, a + row * a_row, a_row, a_column, b + column, b_row,
+                      c + row * c_row + column, c_row);
     for (; column < n; column += LANES)
         for (int64_t row = 0; row < m; row += GROUP)
-            gemm_tile(GROUP, 1, k, a + row * a_row, a_row, a_column, b + column, b_row, c + row * c_row + column, c_row);
+            gemm_tile(GROUP, 1, k, a + row * a_row, a_row, a_column, b + column, b_row, c + row * c_row + column,
+                      c_row);
 }
 
 /* Copy rows of one head of a projection, plus the bias if there is one, to (rows, padded). */
-INLINE void gather_head(int64_t rows, int64_t head, int64_t padded, const float *from, int64_t stride, const float *bias,
-                        float *to)
+INLINE void gather_head(int64_t rows, int64_t head, int64_t padded, const float *from, int64_t stride,
+                        const float *bias, float *to)
 {
     for (int64_t at = 0; at < padded; at += LANES) {
         int n = lanes_left(at, head);
@@ -95,7 +97,8 @@ INLINE void attention_weights(int64_t keys, int64_t queries, float scale, int ca
     }
 }
 
-/* The gradient of weights (keys, queries) to that of scores: weights (gradient - sum over the keys of weights gradient). */
+/* The gradient of weights (keys, queries) to that of scores: weights (gradient - sum over the keys of weights
+ * gradient). */
 INLINE void softmax_gradient(int64_t keys, int64_t queries, const float *weights, float *gradients)
 {
     for (int64_t at = 0; at < queries; at += LANES) {
@@ -147,8 +150,8 @@ INLINE float *piece(scratch *s, int64_t count)
     return found;
 }
 
-INLINE void prefetch_sequence(const varlen_layout *l, int64_t i, const projected_column *query, const projected_column *key,
-                              const projected_column *value)
+INLINE void prefetch_sequence(const varlen_layout *l, int64_t i, const projected_column *query,
+                              const projected_column *key, const projected_column *value)
 {
     int64_t width = l->heads * l->head, q = l->query_starts[i], k = l->key_starts[i];
     prefetch(query->values + q * query->stride, l->query_starts[i + 1] - q, query->stride, width);
@@ -239,7 +242,8 @@ EXPORT int saccade_varlen_attention_backward(int threads, int64_t sequences, int
                 int64_t k_rows = round_up(keys, GROUP);
                 if (i + 1 < last) {
                     prefetch_sequence(&l, i + 1, &query, &key, &value);
-                    prefetch(out_grad + (q_first + queries) * width, query_starts[i + 2] - q_first - queries, width, width);
+                    prefetch(out_grad + (q_first + queries) * width, query_starts[i + 2] - q_first - queries, width,
+                             width);
                 }
                 for (int64_t column = 0; column < width; column += head) {
                     gather_head(queries, head, padded, query.values + q_first * query.stride + column, query.stride,
@@ -254,7 +258,8 @@ EXPORT int saccade_varlen_attention_backward(int threads, int64_t sequences, int
                     gemm(k_rows, q_lanes, head, k, padded, 1, q_transposed, q_lanes, weights, q_lanes);
                     attention_weights(keys, q_lanes, scale, causal, weights);
                     gemm(k_rows, padded, queries, weights, q_lanes, 1, d_out, padded, d_kv, padded);
-                    scatter_head(keys, head, padded, 1.0f, d_kv, value_grad.values + k_first * value_grad.stride + column,
+                    scatter_head(keys, head, padded, 1.0f, d_kv,
+                                 value_grad.values + k_first * value_grad.stride + column,
                                  value_grad.stride, value_sums + column);
                     gemm(k_rows, q_lanes, head, v, padded, 1, d_out_transposed, q_lanes, d_weights, q_lanes);
                     softmax_gradient(keys, q_lanes, weights, d_weights);

@@ -140,7 +140,10 @@ def shares_of(weights: Sequence[float] | None, members: int) -> tuple[float, ...
         raise SaccadeError("the weights of an ensemble must be above 0", do="leave out a model that should not count")
     scaled = [weight / max(weights) for weight in weights]
     if not all(scaled):
-        raise SaccadeError("the weights of an ensemble are too far apart", do="leave out a model that should not count")
+        raise SaccadeError(
+            "the weights of an ensemble differ by too many orders of magnitude",
+            do="leave out a model that should not count",
+        )
     return tuple(weight / math.fsum(scaled) for weight in scaled)
 
 

@@ -1,4 +1,4 @@
-"""Greedy search: at every position the most probable token."""
+"""Greedy search: the most probable token at every position."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def greedy_search(
     *,
     scores: bool = True,
 ) -> list[list[Hypothesis]]:
-    """For each row its one greedy hypothesis, without log-probabilities if nobody asks for `scores`."""
+    """The greedy hypothesis of each row of the memory; log-probabilities may be missing unless `scores`."""
     return [[best] for best in roll_out(model, memory, constraints, config, symbols, scores=scores)]

@@ -74,7 +74,7 @@ def roll_out(
         if screen is None or product is None:
             token, log_probability = next_tokens(model.logits(output), live, position, config, symbols, choose)
         else:
-            log_probability, token = screen.best(product.rows, suppressed_tokens(position, config, symbols))
+            log_probability, token = screen.best(product.inputs, suppressed_tokens(position, config, symbols))
         append(outputs, live.row, position, token, log_probability)
         unfinished = (token != symbols.end) & (live.constraints.limits > position + 1) & log_probability.isfinite()
         kept = unfinished.nonzero().squeeze(1)

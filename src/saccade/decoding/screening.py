@@ -11,11 +11,11 @@ from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
 
 LEAST_ROWS = 32
-"""With fewer rows a search is over before the output layer is quantized."""
+"""The minimum number of rows: quantization takes longer than a search over fewer rows."""
 
 
 class Screen:
-    """An output layer in int8."""
+    """An int8 output layer that finds the largest logit of each row."""
 
     def __init__(self, weight: QuantizedMatrix, *, exact: bool = True) -> None:
         """Without `exact` the int8 logits decide."""
@@ -28,8 +28,8 @@ class Screen:
 
 
 def screen_of(product: Product | None) -> Screen | None:
-    """The int8 form of an output layer, if there are kernels for it and enough rows."""
-    if product is None or len(product.rows) < LEAST_ROWS:
+    """Quantize an output layer for screening; None without kernels, or with too few rows to gain from it."""
+    if product is None or len(product.inputs) < LEAST_ROWS:
         return None
-    weight = quantize(product.table.detach(), product.bias)
-    return None if weight is None else Screen(weight, exact=quantized_form(product.table) is None)
+    weight = quantize(product.weight.detach(), product.bias)
+    return None if weight is None else Screen(weight, exact=quantized_form(product.weight) is None)

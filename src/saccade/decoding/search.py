@@ -1,4 +1,4 @@
-"""The entry to every search: a request in, hypotheses out."""
+"""The entry point of every search: from a request to hypotheses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def search_shortlisted(
 def search_memory(
     model: Decodes, memory: Memory, constraints: Constraints, request: SearchRequest
 ) -> list[list[Hypothesis]]:
-    """Sampling, greedy search or beam search, as the settings say."""
+    """Run sampling, greedy search or beam search, depending on the settings."""
     config, symbols = request.config, request.symbols
     if config.sample:
         indices = range(memory.mask.size(0)) if request.indices is None else request.indices

@@ -32,7 +32,7 @@ class Shortlisted:
         self.model = model
         self.tokens = tokens
         self.longest = model.longest
-        self.product: Product | None = None  # with the rows of the subset; made at the first call
+        self.product: Product | None = None  # with the weight rows of the subset; built at the first call
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode a prefix (B, T) of local ids."""
@@ -54,14 +54,14 @@ class Shortlisted:
         return linear(*product)
 
     def output_product(self, outputs: Tensor) -> Product | None:
-        """The last product of the output layer, with the rows of the subset."""
+        """The operands of the last matrix product, with the weight rows of the subset."""
         full = self.model.output_product(outputs)
         if full is None:
             return None
         if self.product is None:
             bias = None if full.bias is None else full.bias.index_select(0, self.tokens)
-            self.product = Product(full.rows, full.table.index_select(0, self.tokens), bias)
-        return self.product._replace(rows=full.rows)
+            self.product = Product(full.inputs, full.weight.index_select(0, self.tokens), bias)
+        return self.product._replace(inputs=full.inputs)
 
 
 class BatchVocabulary:

@@ -1,1 +1,1 @@
-"""Scores of outputs against references, comparison of systems, plots."""
+"""Metrics, significance tests and reports."""

@@ -1,6 +1,6 @@
-"""Bootstrap resampling: how far a score, or a difference of two, may be chance (Koehn 2004).
+"""Bootstrap resampling: confidence intervals and p-values of scores and of their differences (Koehn 2004).
 
-The resamples, the 95 % interval and the p-value are those of `sacrebleu --paired-bs`, so its figures compare.
+Resamples, 95 % interval and p-value are computed as in `sacrebleu --paired-bs`, so the figures are comparable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from saccade.evaluation.sufficient_statistics import SUFFICIENT_STATISTICS, Arra
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure on the whole test set, and the 95 % interval of the same figure on its resamples."""
+    """A score on the test set, and its 95 % interval over resamples."""
 
     value: float
     low: float
@@ -30,7 +30,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems by one metric on one test set; the difference is system minus baseline."""
+    """The comparison of two systems by one metric on one test set; the difference is system minus baseline."""
 
     name: str
     baseline: Interval
@@ -89,33 +89,33 @@ def statistics_of(name: str, hypotheses: Sequence[str], references: References) 
 
 
 def resampled_sums(rows: Array, samples: int, seed: int) -> Array:
-    """Sums (samples, K) of the statistics over as many resamples, each of N sentences drawn with replacement."""
+    """Sums (samples, K) of the statistics over each resample of N sentences, drawn with replacement."""
     if samples < 1:
         raise SaccadeError(f"the bootstrap needs at least one resample, not {samples}")
     generator = np.random.default_rng(seed)
     count = len(rows)
     sums = np.empty((samples, rows.shape[1]))
     for sample in range(samples):
-        # How often each sentence was drawn, times the statistics: no copy of the test set for each resample.
+        # Counts times statistics: no copy of the test set for each resample.
         drawn = np.bincount(generator.choice(count, size=count, replace=True), minlength=count)
         sums[sample] = drawn @ rows
     return sums
 
 
 def interval_of(value: float, resampled: Array) -> Interval:
-    """The interval that leaves out one fortieth of the resamples at each end."""
+    """The 95 % interval: it excludes 2.5 % of the resamples at each end."""
     ordered = np.sort(resampled)
     margin = len(ordered) // 40
     return Interval(value, low=float(ordered[margin]), high=float(ordered[len(ordered) - margin - 1]))
 
 
 def p_value_of(difference: float, resampled: Array) -> float:
-    """How often chance alone gives such a difference: the resampled differences, shifted to a mean of zero, pass it.
+    """The p-value of a difference: the share of resampled differences, centred at zero, that exceed it.
 
-    Departs from sacreBLEU where no resample tells the systems apart: that is no evidence, so 1 and not almost 0.
+    Departure from sacreBLEU: if all resampled differences are 0, there is no evidence, and p is 1 instead of almost 0.
     """
     if not resampled.any():
         return 1.0
     sizes = np.abs(resampled)
-    passed = int(np.sum(sizes - sizes.mean() > abs(difference)))
-    return (passed + 1) / (len(resampled) + 1)
+    exceeding = int(np.sum(sizes - sizes.mean() > abs(difference)))
+    return (exceeding + 1) / (len(resampled) + 1)

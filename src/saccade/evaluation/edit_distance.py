@@ -12,7 +12,7 @@ Unit = Literal["word", "symbol", "character"]
 
 
 class Edits(NamedTuple):
-    """The edits that turn one reference into a hypothesis."""
+    """The edits that transform a reference into a hypothesis."""
 
     substitutions: int
     insertions: int
@@ -26,10 +26,10 @@ class Edits(NamedTuple):
 
 
 def closest_edits(hypotheses: Sequence[str], references: Sequence[Sequence[str]], unit: Unit) -> list[Edits]:
-    """The edits to the reference of the smallest distance, for each hypothesis.
+    """The edits from each hypothesis to its closest reference.
 
-    Of two references at the same distance the shorter one counts: the choice then depends on no order, and it flatters
-    no system with a larger denominator.
+    Of two references at equal distance the shorter one counts: the choice does not depend on their order, and no system
+    gains from a larger denominator.
     """
     pairs = [
         (hypothesis, reference)
@@ -44,7 +44,7 @@ def closest_edits(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 
 
 def pairwise_edits(hypotheses: Sequence[str], references: Sequence[str], unit: Unit) -> list[Edits]:
-    """The edits of each pair of one hypothesis and one reference."""
+    """The edits of each pair of hypothesis and reference."""
     process = jiwer.process_characters if unit == "character" else jiwer.process_words
     output = process([clean(text, unit) for text in references], [clean(text, unit) for text in hypotheses])
     return [
@@ -54,7 +54,7 @@ def pairwise_edits(hypotheses: Sequence[str], references: Sequence[str], unit: U
 
 
 def clean(text: str, unit: Unit) -> str:
-    """Text whose words are separated by single plain spaces, the only separator that jiwer knows; characters stay."""
+    """Separate words by single spaces, the only separator of jiwer; for characters, only strip the text."""
     return text.strip() if unit == "character" else " ".join(text.split())
 
 

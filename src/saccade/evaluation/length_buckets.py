@@ -1,62 +1,62 @@
-"""Test sentences by the length of their source: long ones are where a model that keeps one vector falls behind."""
+"""Buckets of test sentences by source length, to compare models on short and long sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LONG = 20  # a sentence of more words is a long one; no bucket holds both kinds
-EDGES = (10, 15, LONG, 25, 30, 40, 60)  # the most words of each bucket; the last bucket has no end
-FEWEST = 30  # sentences of a bucket, where there are that many
+LONG = 20  # sentences of more words are long; no bucket mixes short and long ones
+EDGES = (10, 15, LONG, 25, 30, 40, 60)  # maximum number of words per bucket; the last bucket has none
+MIN_SENTENCES = 30  # per bucket, if there are that many
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sentences of `low` to `high` source words, and their places in the test set."""
+    """The test sentences of `low` to `high` source words."""
 
     low: int
     high: int | None
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # their indices in the test set
 
     def __str__(self) -> str:
         return f"{self.low}+" if self.high is None else f"{self.low}–{self.high}"
 
 
 def source_words(source: str) -> int:
-    """Words between spaces."""
+    """The number of words, separated by spaces."""
     return len(source.split())
 
 
 def long_rows(sources: Sequence[str]) -> list[int]:
-    """The places of the sentences of more than 20 words."""
+    """The indices of the sentences of more than 20 words."""
     return [row for row, source in enumerate(sources) if source_words(source) > LONG]
 
 
-def length_buckets(sources: Sequence[str], *, fewest: int = FEWEST) -> list[Bucket]:
-    """Buckets of at least `fewest` sentences, short ones first; neighbours are merged to reach that.
+def length_buckets(sources: Sequence[str], *, minimum: int = MIN_SENTENCES) -> list[Bucket]:
+    """Buckets of at least `minimum` sentences, by length; neighbours are merged to reach the minimum.
 
-    Long and short sentences are never merged, so the only bucket of a side may have fewer. An empty line counts as the
-    shortest sentence.
+    Short and long sentences are not merged, so a bucket may have fewer sentences if it is the only one of its kind. An
+    empty line counts as the shortest sentence.
     """
     lengths = [source_words(source) for source in sources]
     lows = (1, *(edge + 1 for edge in EDGES))
     highs: tuple[int | None, ...] = (*EDGES, None)
     buckets: list[Bucket] = []
     for low, high in zip(lows, highs, strict=True):
-        most = max(lengths, default=0) if high is None else high
-        rows = tuple(row for row, length in enumerate(lengths) if low <= max(length, 1) <= most)
+        longest = max(lengths, default=0) if high is None else high
+        rows = tuple(row for row, length in enumerate(lengths) if low <= max(length, 1) <= longest)
         buckets.append(Bucket(low, high, rows))
-    sides = [[one for one in buckets if (one.low > LONG) == is_long] for is_long in (False, True)]
-    return [bucket for side in sides for bucket in merged(side, fewest) if bucket.rows]
+    kinds = [[bucket for bucket in buckets if (bucket.low > LONG) == is_long] for is_long in (False, True)]
+    return [bucket for kind in kinds for bucket in merged(kind, minimum) if bucket.rows]
 
 
-def merged(buckets: Sequence[Bucket], fewest: int) -> list[Bucket]:
-    """Neighbours together until each has enough; what is left over at the end joins the last one."""
+def merged(buckets: Sequence[Bucket], minimum: int) -> list[Bucket]:
+    """Merge neighbours until each bucket has the minimum; a remainder is merged into the last bucket."""
     found: list[Bucket] = []
     pending: Bucket | None = None
     for bucket in buckets:
         pending = bucket if pending is None else join(pending, bucket)
-        if len(pending.rows) >= fewest:
+        if len(pending.rows) >= minimum:
             found.append(pending)
             pending = None
     if pending is not None:
@@ -65,5 +65,5 @@ def merged(buckets: Sequence[Bucket], fewest: int) -> list[Bucket]:
 
 
 def join(first: Bucket, second: Bucket) -> Bucket:
-    """Two neighbours as one."""
+    """Merge two neighbouring buckets."""
     return Bucket(first.low, second.high, tuple(sorted((*first.rows, *second.rows))))

@@ -1,4 +1,4 @@
-"""Scores of outputs against references: BLEU, chrF and TER by sacreBLEU, exact match, and error rates by edits."""
+"""Metrics: BLEU, chrF and TER by sacreBLEU, exact match, and error rates from edit distances."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from saccade.evaluation.edit_distance import Unit, closest_edits
 from saccade.evaluation.references import check_references, reference_streams
 
 References = Sequence[Sequence[str]]
-"""All acceptable references of each sentence; the counts may differ."""
+"""The references of each sentence, one or several; their number may vary."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One figure about a system, with what another person needs to reproduce it."""
+    """A score of a system, with the signature that makes it reproducible."""
 
     name: str
     value: float
@@ -36,7 +36,7 @@ class Score:
         return text if self.signature is None else f"{text}  {self.signature}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for a JSON file; JSON has no infinity and no NaN, so these become null."""
+        """The score as plain data; infinity and NaN become null, because JSON has neither."""
         return {
             "name": self.name,
             "value": finite(self.value),
@@ -47,29 +47,29 @@ class Score:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Score:
-        """What `to_json` wrote."""
-        details = {key: unknown_as_nan(value) for key, value in values["details"].items()}
-        value = unknown_as_nan(values["value"])
+        """Read a score that `to_json` wrote."""
+        details = {key: null_to_nan(value) for key, value in values["details"].items()}
+        value = null_to_nan(values["value"])
         return cls(values["name"], value, values["signature"], values["higher_is_better"], details)
 
 
-def unknown_as_nan(value: float | None) -> float:
-    """The number in a JSON file, where null stands for what JSON cannot hold."""
+def null_to_nan(value: float | None) -> float:
+    """A number from JSON, NaN for null."""
     return math.nan if value is None else float(value)
 
 
 def finite(value: float) -> float | None:
-    """The number itself if JSON can hold it."""
+    """A number for JSON, None for infinity and NaN."""
     return value if math.isfinite(value) else None
 
 
 def score(name: str, hypotheses: Sequence[str], references: References) -> Score:
-    """The metric called `name` over a whole test set; references[i] holds every acceptable reference of sentence i."""
+    """Score a test set by the metric `name`; references[i] has all references of sentence i."""
     return find_metric(name)(hypotheses, references)
 
 
 def find_metric(name: str) -> Callable[[Sequence[str], References], Score]:
-    """The function behind a metric's name."""
+    """The function of a metric."""
     if name not in METRICS:
         raise SaccadeError(f"unknown metric '{name}'", do=did_you_mean(name, METRICS))
     return METRICS[name]
@@ -85,7 +85,7 @@ def bleu(
 ) -> Score:
     """Corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018), on detokenized text unless `tokenize` is "none".
 
-    With `advise` sacreBLEU says so if the text looks tokenized and should not be.
+    With `advise` sacreBLEU warns if the text seems to be tokenized.
     """
     check_references(hypotheses, references)
     metric = bleu_metric(tokenize=tokenize, lowercase=lowercase, advise=advise)
@@ -100,11 +100,11 @@ def bleu(
 
 
 def bleu_metric(*, tokenize: str = "13a", lowercase: bool = False, advise: bool = False) -> BLEU:
-    """The sacreBLEU object for these options, or an error that says what is wrong with them."""
+    """The sacreBLEU object for these options; invalid options are an error."""
     if tokenize not in BLEU.TOKENIZERS:
         raise SaccadeError(f"unknown BLEU tokenizer '{tokenize}'", do=did_you_mean(tokenize, BLEU.TOKENIZERS))
     try:
-        # Text that is scored as it stands is meant to be tokenized.
+        # With tokenizer none the text is meant to be tokenized.
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=not advise or tokenize == "none")
     except (ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())
@@ -134,7 +134,7 @@ def signature_of(metric: Metric) -> str:
 
 
 def exact_match(hypotheses: Sequence[str], references: References) -> Score:
-    """The share of hypotheses that equal one of their references; outer white space does not count."""
+    """The share of hypotheses that equal one of their references; leading and trailing whitespace is ignored."""
     check_references(hypotheses, references)
     matches = sum(exact_matches(hypotheses, references))
     details = {"matches": float(matches), "sentences": float(len(hypotheses))}
@@ -143,7 +143,7 @@ def exact_match(hypotheses: Sequence[str], references: References) -> Score:
 
 
 def sequence_error(hypotheses: Sequence[str], references: References) -> Score:
-    """100 - exact match: what papers on grapheme-to-phoneme conversion call their word error rate; lower is better."""
+    """100 - exact match, the word error rate of papers on grapheme-to-phoneme conversion; lower is better."""
     match = exact_match(hypotheses, references)
     return Score("sequence-error", 100 - match.value, match.signature, False, match.details)
 
@@ -162,20 +162,20 @@ def word_error(hypotheses: Sequence[str], references: References) -> Score:
 
 
 def symbol_error(hypotheses: Sequence[str], references: References) -> Score:
-    """Edits over white-space separated symbols: the phoneme error rate (PER) where these are phonemes; lower is better.
+    """The error rate over whitespace-separated symbols, for phonemes the phoneme error rate (PER); lower is better.
 
-    The computation is that of `word_error`; the name is another because papers report it so.
+    It is computed like `word_error`; papers report it under another name.
     """
     return error_rate("symbol-error", "symbol", hypotheses, references)
 
 
 def character_error(hypotheses: Sequence[str], references: References) -> Score:
-    """The character error rate, inner spaces included; lower is better."""
+    """The character error rate, with spaces between words; lower is better."""
     return error_rate("character-error", "character", hypotheses, references)
 
 
 def error_rate(name: str, unit: Unit, hypotheses: Sequence[str], references: References) -> Score:
-    """Edits to the closest references over their length, in percent; it passes 100 when there are many insertions.
+    """Edits to the closest references over their length, in percent; above 100 if there are many insertions.
 
     If all references are empty, the rate is 0 for empty hypotheses and 100 otherwise, as in TER.
     """
@@ -195,7 +195,7 @@ def error_rate(name: str, unit: Unit, hypotheses: Sequence[str], references: Ref
 
 
 def reference_count(references: References) -> str:
-    """The number of references of each sentence, or "var" as sacreBLEU writes it when it varies."""
+    """The number of references per sentence, or "var" if it varies, as in sacreBLEU signatures."""
     counts = {len(accepted) for accepted in references}
     return str(counts.pop()) if len(counts) == 1 else "var"
 

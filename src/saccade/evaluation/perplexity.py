@@ -1,4 +1,4 @@
-"""How surprised a model is by a text: perplexity and bits per token."""
+"""Perplexity and bits per token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from saccade.evaluation.metrics import Score
 
 
 def perplexity(total_negative_log_likelihood: float, count: int) -> float:
-    """exp of the mean negative log-likelihood in nats; infinite where a float cannot hold it."""
+    """exp of the mean negative log-likelihood in nats; infinite on overflow."""
     try:
         return math.exp(nats_per_token(total_negative_log_likelihood, count))
     except OverflowError:
@@ -22,14 +22,14 @@ def bits_per_token(total_negative_log_likelihood: float, count: int) -> float:
 
 
 def nats_per_token(total_negative_log_likelihood: float, count: int) -> float:
-    """The mean negative log-likelihood."""
+    """The mean negative log-likelihood in nats."""
     if count <= 0:
         raise SaccadeError(f"perplexity needs at least one token, not {count}")
     return total_negative_log_likelihood / count
 
 
 def perplexity_score(total_negative_log_likelihood: float, count: int) -> Score:
-    """Perplexity as a score among others; it depends on the tokenizer, so only equal tokenizers compare."""
+    """Perplexity as a score; values are comparable only between models with the same tokenizer."""
     details = {
         "bits_per_token": bits_per_token(total_negative_log_likelihood, count),
         "nats_per_token": nats_per_token(total_negative_log_likelihood, count),

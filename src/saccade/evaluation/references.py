@@ -1,4 +1,4 @@
-"""References: several acceptable ones for each sentence, looked up, checked, and in the order sacreBLEU wants."""
+"""References of a test set, several per sentence: grouping by source, checks, and conversion for sacreBLEU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saccade.errors import SaccadeError
 
 
 def keyed_references(sources: Sequence[str], rows: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """All references of each source, from (source, reference) rows in any order; a repeated row counts once."""
+    """All references of each source, from (source, reference) rows in any order; duplicate rows count once."""
     found: dict[str, list[str]] = {}
     for source, reference in rows:
         accepted = found.setdefault(source, [])
@@ -27,16 +27,16 @@ def keyed_references(sources: Sequence[str], rows: Iterable[tuple[str, str]]) ->
 
 
 def check_references(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Refuse a test set that cannot be scored: unequal counts, nothing at all, a sentence without a reference."""
+    """Raise an error for a test set that cannot be scored: unequal counts, no sentences, or no reference."""
     if len(hypotheses) != len(references):
         raise SaccadeError(
-            f"the number of hypotheses ({len(hypotheses)}) is not the number of references ({len(references)})",
-            do="both need one line for each sentence, in the same order",
+            f"{len(hypotheses)} hypotheses, but {len(references)} references",
+            do="give one hypothesis and one reference per sentence, in the same order",
         )
     if not hypotheses:
-        raise SaccadeError("there is nothing to score: 0 hypotheses and 0 references")
+        raise SaccadeError("the test set is empty: 0 hypotheses and 0 references")
     for line, accepted in enumerate(references, start=1):
-        # A string is a sequence of strings too, and would be taken for references of one character each.
+        # A string is a sequence of strings too: each character would count as a reference.
         if isinstance(accepted, str):
             raise SaccadeError(
                 "the references of a sentence are a list of strings, not one string", where=f"line {line}"
@@ -46,6 +46,6 @@ def check_references(hypotheses: Sequence[str], references: Sequence[Sequence[st
 
 
 def reference_streams(references: Sequence[Sequence[str]]) -> list[list[Any]]:
-    """The first references of all sentences, then all second ones …, with None where a sentence has fewer."""
-    # Typed loosely because sacreBLEU takes None for a missing reference, though its annotations do not say so.
+    """References in the layout of sacreBLEU: stream k has reference k of every sentence, None if there are fewer."""
+    # Any, because sacreBLEU accepts None for a missing reference, but its annotations do not.
     return [list(stream) for stream in zip_longest(*references)]

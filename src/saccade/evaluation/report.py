@@ -1,4 +1,4 @@
-"""Several scores of one set of outputs, for people and for machines."""
+"""Reports: several scores of one set of outputs, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Report:
     count: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for a JSON file; the same outputs give the same data on every day."""
+        """The report as plain data; it has no date, so that equal outputs give equal files."""
         return {
             "saccade_version": __version__,
             "count": self.count,
@@ -37,6 +37,6 @@ class Report:
 
 
 def evaluate_outputs(hypotheses: Sequence[str], references: References, metrics: Sequence[str]) -> Report:
-    """Score outputs by every metric named; an unknown name is refused before anything is computed."""
+    """Score outputs by several metrics; an unknown name is an error before any score is computed."""
     functions = [find_metric(name) for name in metrics]
     return Report([function(hypotheses, references) for function in functions], len(hypotheses))

@@ -1,4 +1,4 @@
-"""Per-sentence statistics whose sums over any resample give its score, for all resamples at once.
+"""Sufficient statistics per sentence: their sums over a resample give its score, vectorized over resamples.
 
 Shapes: N sentences, K statistics.
 """
@@ -24,7 +24,7 @@ BLEU_ORDER = 4
 
 
 class SufficientStatistics(NamedTuple):
-    """How a metric splits into sentences and comes together again."""
+    """A metric as statistics per sentence and a function of their sums."""
 
     extract: Callable[[Sequence[str], References], Array]  # (N, K)
     value: Callable[[Array], Array]  # sums (..., K) to scores (...)
@@ -36,7 +36,7 @@ def bleu_statistics(hypotheses: Sequence[str], references: References) -> Array:
 
 
 def chrf_statistics(hypotheses: Sequence[str], references: References) -> Array:
-    """N-grams of the hypothesis, of the best reference, and of both, for each order in turn."""
+    """N-gram counts of the hypothesis, of the best reference, and of their matches, for each order."""
     return sacrebleu_statistics(CHRF(), hypotheses, references)
 
 
@@ -46,22 +46,22 @@ def ter_statistics(hypotheses: Sequence[str], references: References) -> Array:
 
 
 def sacrebleu_statistics(metric: Metric, hypotheses: Sequence[str], references: References) -> Array:
-    """The statistics that sacreBLEU's own significance tests resample; it has no public call for them."""
+    """The statistics that sacreBLEU's significance tests resample; it has no public function for them."""
     return np.array(metric._extract_corpus_statistics(hypotheses, reference_streams(references)), dtype=np.float64)
 
 
 def match_statistics(hypotheses: Sequence[str], references: References) -> Array:
-    """Whether the hypothesis is right, and 1 for the sentence itself."""
+    """Whether the hypothesis matches a reference, and 1 to count the sentence."""
     return np.array([(match, 1) for match in exact_matches(hypotheses, references)], dtype=np.float64)
 
 
 def mismatch_statistics(hypotheses: Sequence[str], references: References) -> Array:
-    """Whether the hypothesis is wrong, and 1 for the sentence itself."""
+    """Whether the hypothesis matches no reference, and 1 to count the sentence."""
     return np.array([(not match, 1) for match in exact_matches(hypotheses, references)], dtype=np.float64)
 
 
 def edit_statistics(unit: Unit) -> Callable[[Sequence[str], References], Array]:
-    """A function to edits to, and length of, the closest reference."""
+    """A function that extracts the edits to the closest reference, and its length."""
 
     def extract(hypotheses: Sequence[str], references: References) -> Array:
         edits = closest_edits(hypotheses, references, unit)
@@ -78,7 +78,7 @@ def bleu_value(sums: Array) -> Array:
     smoothed = np.where(matched == 0, 0.5 ** np.cumsum(matched == 0, axis=-1), matched)
     precision = smoothed / np.maximum(total, 1)
     brevity = np.exp(np.minimum(0, 1 - reference / np.maximum(hypothesis, 1)))
-    # Without any match, or without a single n-gram of the highest order, sacreBLEU gives 0.
+    # Without any match, or without n-grams of the highest order, sacreBLEU gives 0.
     defined = (matched[..., 0] > 0) & (total[..., -1] > 0)
     return np.where(defined, 100 * brevity * np.exp(np.log(precision).mean(axis=-1)), 0.0)
 
@@ -97,7 +97,7 @@ def chrf_value(sums: Array) -> Array:
 
 
 def rate_value(sums: Array) -> Array:
-    """The first sum over the second in percent; over nothing, 100 if there is anything and 0 otherwise."""
+    """The first sum over the second in percent; if the second is 0, 100 if the first is positive, else 0."""
     counted, length = sums[..., 0], sums[..., 1]
     return np.where(length > 0, 100 * counted / np.where(length > 0, length, 1), 100.0 * (counted > 0))
 

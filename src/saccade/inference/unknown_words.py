@@ -69,7 +69,7 @@ def output_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[OutputWord
     boundaries = [-1, *(position for position, token in enumerate(tokens) if token == unknown), len(tokens)]
     segments: list[str | int] = []  # texts and positions of unknown symbols, alternating
     for before, after in pairwise(boundaries):
-        left, right = before >= 0, after < len(tokens)  # whether an unknown symbol stands there
+        left, right = before >= 0, after < len(tokens)  # whether an unknown symbol is there
         text = tokenizer.decode([*[unknown] * left, *tokens[before + 1 : after], *[unknown] * right])
         text = text.removeprefix(UNKNOWN) if left else text
         segments.append(text.removesuffix(UNKNOWN) if right else text)

@@ -145,7 +145,7 @@ def check_batching(translator: Translator, examples: Sequence[Example]) -> Equiv
             for each in (greedy, beam):
                 [[best, *_]] = decode(translator, single.source, each.settings)
                 each.compare(best, hypotheses[each.name][row][0], model, memory, translator.symbols)
-    # Each path may be off by the tolerance, so two tokens may change places if they are within twice the tolerance.
+    # Each path may be off by the tolerance, so two tokens within twice the tolerance may swap ranks.
     only_ties = max(greedy.gaps, default=0.0) <= 2 * tolerance
     detail = f"{len(examples):,} sentences, {padding / size:.0%} of the batches is padding; {greedy}; {beam}"
     return Equivalence("alone = in a batch", largest, tolerance, largest <= tolerance and only_ties, detail)
@@ -268,7 +268,7 @@ class OutputComparison:
 
     def __str__(self) -> str:
         if not self.gaps:
-            return f"{self.name} outputs are the same"
+            return f"{self.name} outputs are equal"
         what = "best and second are" if self.settings.beam == 1 else "the scores are"
         different = f"{len(self.gaps)} of {self.count} {self.name} outputs differ"
         return f"{different}, where {what} at most {max(self.gaps):.1e} apart"

@@ -28,8 +28,8 @@ MAX_POSITIONS = 2048  # size of the position table if the model has no maximum l
 MODEL = "model.bin"
 
 
-def expressible(config: ModelConfig) -> str | None:
-    """Why CTranslate2 cannot express a model; None if it can."""
+def not_expressible(config: ModelConfig) -> str | None:
+    """The reason why CTranslate2 cannot express a model; None if it can."""
     if not isinstance(config, TransformerConfig):
         return "CTranslate2 runs only Transformers"
     if config.radius is not None:
@@ -55,7 +55,7 @@ def save_ctranslate2(
 
     Tokens are named by their pieces, or without tokenizers by their ids: "0", "1" and so on.
     """
-    reason = expressible(config)
+    reason = not_expressible(config)
     if reason is not None:
         raise SaccadeError(f"this model cannot be exported to CTranslate2: {reason}", do="use the torch engine")
     sizes = model.source_embedding.table.size(0), model.target_embedding.table.size(0)

@@ -57,13 +57,13 @@ def save_huggingface(
 
 
 def not_expressible(config: ModelConfig, tokenizers: Tokenizers) -> str | None:
-    """The setting that Hugging Face cannot express; None if there is none."""
+    """The reason why Hugging Face cannot express a model; None if it can."""
     if not isinstance(config, TransformerConfig):
-        return "this model is no Transformer"
+        return "the model is not a Transformer"
     if config.radius is not None:
-        return f"radius is {config.radius}, and its self-attention sees everything (radius null works)"
+        return f"radius is {config.radius}, and its self-attention is not restricted (radius null works)"
     if config.cross_radius is not None:
-        return f"cross-radius is {config.cross_radius}, and its cross-attention sees everything (null works)"
+        return f"cross-radius is {config.cross_radius}, and its cross-attention is not restricted (null works)"
     if config.experts:
         return f"experts is {config.experts}, and its feed-forward layers are one network (experts 0 works)"
     if config.position_use == "concatenate":

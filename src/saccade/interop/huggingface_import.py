@@ -1,4 +1,4 @@
-"""Import of an untrusted Marian or Pegasus folder of Hugging Face as our Transformer; no code of it is executed.
+"""Import of an untrusted Marian or Pegasus folder of Hugging Face as our Transformer; no code in it is executed.
 
 A setting that our Transformer cannot express is an error that names the setting. To support another setting, extend
 `ACTIVATIONS` or `settings_of`.
@@ -113,7 +113,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
         raise SaccadeError(what, where=str(folder), do=do)
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a mapping
     except (OSError, SafetensorError, ValueError) as error:
         raise damaged(path, str(error)) from None
     for name, tensor in tensors.items():
@@ -240,7 +240,7 @@ def check_names(listed: list[Entry], tensors: Mapping[str, Tensor], config: Tran
     if unexpected := tensors.keys() - needed - tables - {BIAS, *POSITIONS}:
         raise damaged(path, f"the tensor {shown(min(unexpected))} is not part of the model in config.json")
     if config.norm == "post" and config.positions != "sinusoidal":
-        raise refused(path, "its positions are not sinusoidal", "takes such ones from a pre-norm model only")
+        raise refused(path, "its positions are not sinusoidal", "supports other positions only in pre-norm models")
 
 
 def check_sizes(

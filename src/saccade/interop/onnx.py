@@ -32,7 +32,7 @@ from saccade.folder import write_json
 from saccade.interface import Memory, Source, VocabularySizes
 from saccade.interop.huggingface_tokenizer import TARGET, save_tokenizers
 from saccade.interop.pytree import Leaf, leaves, with_leaves
-from saccade.interop.traceable import LONGEST, lengths_recorded, traceable
+from saccade.interop.traceable import MAX_POSITIONS, lengths_recorded, traceable
 from saccade.layers.masks import padding_mask
 from saccade.ops.dispatch import without_kernels
 from saccade.symbols import Symbols
@@ -60,7 +60,7 @@ def save_onnx(folder: Path, model: Any, name: str, tokenizers: Tokenizers) -> No
     sizes = VocabularySizes(tokenizers.source.size, tokenizers.target.size, joint)
     graphs = Graphs(traceable(model), sizes)
     graphs.save(folder, name)
-    longest = model.longest or LONGEST
+    longest = model.longest or MAX_POSITIONS
     save_tokenizers(folder, tokenizers, longest)
     write_json(folder / DESCRIPTION, graphs.description(name, longest, joint))
 
@@ -147,8 +147,8 @@ class Graphs:
             self.check(encoder, decoder, everything, other)
         self.read = is_read(decoder, len(self.names))
         self.axes = [
-            dynamic_axes([example.parts[place].tensor for example in (self.example, *others)])
-            for place in range(len(self.names))
+            dynamic_axes([example.parts[index].tensor for example in (self.example, *others)])
+            for index in range(len(self.names))
         ]
 
     def example_of(self, sizes: Sizes) -> Example:
@@ -188,8 +188,8 @@ class Graphs:
 
     def save(self, folder: Path, name: str) -> None:
         """Write both graphs."""
-        read = [place for place, wanted in enumerate(self.read) if wanted]
-        inputs = ["token", *(self.names[place] for place in read)]
+        read = [index for index, is_read in enumerate(self.read) if is_read]
+        inputs = ["token", *(self.names[index] for index in read)]
         following = [f"next.{name}" for name in self.carried]
         axes = dict(zip(self.names, self.axes, strict=True))
         ids = {"source": {0: "batch", 1: "source_length"}, "mask": {0: "batch", 1: "source_length"}}
@@ -201,7 +201,7 @@ class Graphs:
             **{f"next.{name}": grown(axes[name]) for name in self.carried},
         }
         decoder = DecoderGraph(self.model, self.example.nesting, self.read)
-        tensors = [self.example.parts[place].tensor for place in read]
+        tensors = [self.example.parts[index].tensor for index in read]
         with quiet(), without_kernels(), torch.no_grad(), lengths_recorded(self.model):
             try:
                 write_graph(
@@ -225,9 +225,9 @@ class Graphs:
                 ) from None
 
     def description(self, name: str, longest: int, joint: bool) -> dict[str, Any]:
-        """The content of saccade.json: all that a program needs to run the graphs."""
+        """The content of saccade.json: what a program needs to run the graphs."""
         symbols = Symbols()
-        read = [name for name, wanted in zip(self.names, self.read, strict=True) if wanted]
+        read = [name for name, is_read in zip(self.names, self.read, strict=True) if is_read]
         return {
             "format": "saccade-onnx",
             "version": 1,
@@ -246,11 +246,11 @@ class Graphs:
                 "carried": {f"next.{name}": name for name in self.carried if name in read},
             },
             "how": [
-                "source holds ids, each row ended by the end symbol, then padded; mask is true where a token is real",
-                "run the encoder once; its outputs that the decoder lists as inputs are the decoder's first ones",
-                "feed the begin symbol as the first token, take the best of the logits but for pad, begin and unknown",
-                "put every output of carried in the place of the input that it names, feed the token, go on until end",
-                "a beam repeats the rows of all decoder inputs, and reorders them alike",
+                "source has token ids, each row with the end symbol, then padded; mask is true at real tokens",
+                "run the encoder once; its outputs are the first values of the decoder inputs of the same name",
+                "start with the begin symbol; take the token with the largest logit, except pad, begin and unknown",
+                "at each step, feed the last token, and each output in carried to the input that it names, until end",
+                "for beam search, repeat the rows of all decoder inputs, and reorder them together",
             ],
         }
 
@@ -313,13 +313,13 @@ def dynamic_axes(tensors: Sequence[Tensor]) -> dict[int, str]:
         elif list(extents) == sources:
             named[axis] = "source_length"
         elif len(set(extents)) > 1:
-            named[axis] = f"places_{axis}"
+            named[axis] = f"length_{axis}"
     return named
 
 
 def grown(axes: dict[int, str]) -> dict[int, str]:
     """The dimension names of the next state, whose decoded length is one larger."""
-    return {axis: f"next_{name}" if name.startswith("places") else name for axis, name in axes.items()}
+    return {axis: f"next_{name}" if name.startswith("length") else name for axis, name in axes.items()}
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from saccade.ops.kv_cache_attention import MemoryCache, memory_reference
 from saccade.ops.packed import PackedLayout
 from saccade.ops.recurrent_cells import RecurrentState
 
-LONGEST = 2048  # positions of the sinusoid table in a graph; the layer itself extends its table on demand
+MAX_POSITIONS = 2048  # positions of the sinusoid table in a graph; the layer itself extends its table on demand
 
 
 def traceable(model: nn.Module) -> nn.Module:
@@ -45,7 +45,7 @@ def traceable(model: nn.Module) -> nn.Module:
 
 def with_long_table(layer: SinusoidalPositions) -> None:
     """Give the layer a long sinusoid table, since a graph cannot extend it on demand."""
-    layer.table = sinusoids(LONGEST, layer.width).to(layer.table)
+    layer.table = sinusoids(MAX_POSITIONS, layer.width).to(layer.table)
 
 
 def with_window_mask(layer: LocalSelfAttention) -> None:
@@ -97,7 +97,7 @@ def all_experts(layer: MixtureOfExperts, x: Tensor, layout: PackedLayout | None 
 
 
 def with_all_tokens(layer: Bidirectional) -> None:
-    """Embed every token of a batch: the number of distinct ones is not known in a graph."""
+    """Embed every token of a batch: a graph cannot have a variable number of distinct tokens."""
     layer.of_tokens = MethodType(all_tokens, layer)  # type: ignore[method-assign]
 
 

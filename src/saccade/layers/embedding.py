@@ -1,4 +1,4 @@
-"""Token embeddings scaled by the root of their width, with positions; and the output layer, which may share them."""
+"""Token embeddings with positions, and the output layer, which may be tied to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from saccade.ops.linear import linear
 
 
 def embedding_table(size: int, width: int) -> nn.Parameter:
-    """A table whose rows have unit length on average, so that sqrt(D) times a row has entries of unit variance."""
+    """A table (V, D) whose rows have unit length on average: sqrt(D) times a row has entries of unit variance."""
     table = nn.Parameter(torch.empty(size, width))
     nn.init.normal_(table, std=width**-0.5)
     return table
@@ -24,7 +24,7 @@ def embedding_table(size: int, width: int) -> nn.Parameter:
 class Embedding(nn.Module):
     """sqrt(D) · table[token] + position, then dropout (Vaswani et al. 2017, sections 3.4, 3.5, 5.4).
 
-    With a `position_width` the position is concatenated instead of added, and the output is wider by so much.
+    With a `position_width` the position vector, of that width, is concatenated instead of added.
     """
 
     def __init__(
@@ -45,22 +45,22 @@ class Embedding(nn.Module):
             self.positions = make_positions(positions, position_width, longest, "concatenate")
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
-        """tokens (B, T), the first of them at place `first`, to (B, T, D)."""
+        """tokens (B, T), of which the first has position `first`, to (B, T, D)."""
         x = self.positions(F.embedding(tokens, self.table) * self.scale, first)
         return dropout(x, self.probability, self.training)
 
 
 def token_embeddings(sizes: VocabularySizes, width: int, probability: float) -> tuple[Embedding, Embedding]:
-    """Of the source and of the target, without positions; a joint vocabulary has one table."""
+    """Embeddings of source and target without positions; with a joint vocabulary they share one table."""
     target = embedding_table(sizes.target, width)
     source = target if sizes.joint else embedding_table(sizes.source, width)
     return Embedding(source, probability, "none", longest=0), Embedding(target, probability, "none", longest=0)
 
 
 class OutputLayer(nn.Module):
-    """States to logits: a row of the table for each token of the target.
+    """The output layer: decoder outputs to logits.
 
-    Tied, the table is the target's embedding (Press and Wolf 2017); a linear map comes before it if the widths differ.
+    Its weight may be tied to the target embedding (Press and Wolf 2017), with a linear projection if the widths differ.
     """
 
     def __init__(self, width: int, embedding: nn.Parameter, *, tied: bool) -> None:
@@ -74,5 +74,5 @@ class OutputLayer(nn.Module):
         return linear(self.projection(x), self.table)
 
     def product(self, x: Tensor) -> Product:
-        """(…, D) up to the last product."""
+        """(…, D) to the operands of the last matrix product."""
         return Product(self.projection(x), self.table, None)

@@ -1,4 +1,4 @@
-"""Positions: how a model without recurrence knows the order of its input."""
+"""Position encodings: sinusoidal, learned or none; added to embeddings or concatenated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PositionUse = Literal["add", "concatenate"]
 def sinusoids(length: int, width: int, first: int = 0) -> Tensor:
     """The table PE (length, width) from position `first` on (Vaswani et al. 2017, section 3.5).
 
-    PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos(the same).
+    PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos(pos / 10000^(2i/width)).
     """
     positions = torch.arange(first, first + length, dtype=torch.float64)[:, None]
     rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
@@ -28,7 +28,7 @@ def sinusoids(length: int, width: int, first: int = 0) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds sinusoids; there is no longest input, places beyond the table are computed on the way."""
+    """Adds sinusoids; positions beyond the table are computed when needed, so inputs have no maximum length."""
 
     def __init__(self, width: int, table: int = 512) -> None:
         super().__init__()
@@ -37,11 +37,11 @@ class SinusoidalPositions(nn.Module):
         self.table: Tensor
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """Add places `first`, `first + 1`, … to x (B, T, D)."""
-        return x + self.rows(x, first)
+        """Add the vectors of positions `first`, `first + 1`, … to x (B, T, D)."""
+        return x + self.vectors(x, first)
 
-    def rows(self, x: Tensor, first: int = 0) -> Tensor:
-        """The vectors of the places of x (B, T, …), (T, width)."""
+    def vectors(self, x: Tensor, first: int = 0) -> Tensor:
+        """The position vectors (T, width) of x (B, T, …)."""
         last = first + x.size(1)
         if last <= self.table.size(0):
             return self.table[first:last]
@@ -49,7 +49,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Adds a learned vector a place (Gehring et al. 2017, section 3.1)."""
+    """Adds a learned vector for each position (Gehring et al. 2017, section 3.1)."""
 
     def __init__(self, width: int, longest: int) -> None:
         super().__init__()
@@ -58,11 +58,11 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.table, std=width**-0.5)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """Add places `first`, `first + 1`, … to x (B, T, D)."""
-        return x + self.rows(x, first)
+        """Add the vectors of positions `first`, `first + 1`, … to x (B, T, D)."""
+        return x + self.vectors(x, first)
 
-    def rows(self, x: Tensor, first: int = 0) -> Tensor:
-        """The vectors of the places of x (B, T, …), (T, width)."""
+    def vectors(self, x: Tensor, first: int = 0) -> Tensor:
+        """The position vectors (T, width) of x (B, T, …)."""
         last = first + x.size(1)
         if last > self.longest:
             raise SaccadeError(
@@ -73,28 +73,28 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """Adds nothing: attention then sees a set, not a sequence."""
+    """No position encoding: attention then treats its input as a set."""
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """x as it is."""
+        """Return x unchanged."""
         return x
 
 
 class ConcatenatedPositions(nn.Module):
-    """Puts the vector of a place beside x instead of adding it, so that content and place do not share dimensions."""
+    """Concatenates position vectors to x instead of adding them: content and position do not share dimensions."""
 
     def __init__(self, positions: SinusoidalPositions | LearnedPositions) -> None:
         super().__init__()
         self.positions = positions
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """x (B, T, d) and places of width p to (B, T, d + p)."""
-        rows = self.positions.rows(x, first).to(x.dtype)  # (T, p)
-        return torch.cat([x, rows.expand(x.size(0), -1, -1)], -1)
+        """x (B, T, d) and position vectors (T, p) to (B, T, d + p)."""
+        vectors = self.positions.vectors(x, first).to(x.dtype)  # (T, p)
+        return torch.cat([x, vectors.expand(x.size(0), -1, -1)], -1)
 
 
 def make_positions(kind: PositionKind, width: int, longest: int, use: PositionUse = "add") -> nn.Module:
-    """The module for a kind of positions; `width` is that of a place's vector."""
+    """The position encoding of a kind; `width` is the width of a position vector."""
     if kind == "none":
         return NoPositions()
     positions = LearnedPositions(width, longest) if kind == "learned" else SinusoidalPositions(width)

@@ -1,6 +1,6 @@
 """Recurrent layers: LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014), over a sequence or step by step.
 
-Real positions come before padding, which never reaches a real position.
+Real positions come before padding, so padding does not change their outputs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from saccade.ops.recurrent_layer import (
     RecurrentWeights,
     bidirectional_layer,
     fed_recurrent_step,
+    flat_indices,
     last,
-    own_rows,
     recurrent_layer,
     recurrent_step,
     reverse,
@@ -45,11 +45,11 @@ class Recurrent(nn.Module):
 
     def empty(self, like: Tensor) -> RecurrentState:
         """The zero state before the first position, for a batch like `like` (B, ...)."""
-        return empty_state(self.kind, like.size(0), RecurrentWeights.of(self.layer).recurrent)
+        return zero_state(self.kind, like.size(0), RecurrentWeights.of(self.layer).recurrent)
 
 
 class Bidirectional(nn.Module):
-    """Two layers that read the sequence from either end; their outputs are concatenated."""
+    """A forward and a backward layer over one sequence; their outputs are concatenated."""
 
     def __init__(self, kind: CellKind, inputs: int, width: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Bidirectional(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, RecurrentState, RecurrentState]:
         """x (B, S, inputs) to outputs (B, S, 2H), forward first, and the last state of each direction."""
-        return bidirectional_layer(self.forwards.layer, self.backwards.layer, x.flatten(0, 1), own_rows(mask), mask)
+        return bidirectional_layer(self.forwards.layer, self.backwards.layer, x.flatten(0, 1), flat_indices(mask), mask)
 
     def of_tokens(
         self, embed: Callable[[Tensor], Tensor], tokens: Tensor, mask: Tensor
@@ -74,17 +74,17 @@ class Bidirectional(nn.Module):
         return bidirectional_layer(self.forwards.layer, self.backwards.layer, embed(distinct), rows, mask)
 
     def outputs(self, x: Tensor, mask: Tensor) -> Tensor:
-        """The outputs alone (B, S, 2H): without a last state to find, the layers may run over padding."""
-        there, _ = self.forwards(x)
-        back, _ = self.backwards(reverse(x, mask))
-        return torch.cat([there, reverse(back, mask)], -1)
+        """The outputs alone (B, S, 2H): without last states the layers can run over padding."""
+        forward, _ = self.forwards(x)
+        backward, _ = self.backwards(reverse(x, mask))
+        return torch.cat([forward, reverse(backward, mask)], -1)
 
 
 class FedRecurrent(nn.Module):
-    """One layer with two inputs: one known for all positions beforehand, one that each step makes.
+    """One recurrent layer with two inputs: one known for all positions in advance, one computed at each step.
 
-    The known input (embeddings) is projected for all positions by one product; the fed input (a context, the last
-    output) is projected at its step.
+    The known input (embeddings) is projected for all positions by one matrix product; the fed input (a context, the
+    last output) is projected at its step.
     """
 
     def __init__(self, kind: CellKind, inputs: int, fed: int, width: int) -> None:
@@ -99,7 +99,7 @@ class FedRecurrent(nn.Module):
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)  # as PyTorch's own layers
 
     def project(self, x: Tensor) -> Tensor:
-        """The known input (..., inputs) to its share of the gates (..., G·H)."""
+        """Project the known input (..., inputs) to the gates (..., G·H)."""
         return self.input(x)  # type: ignore[no-any-return]
 
     def forward(self, projected: Tensor, fed: Tensor, state: RecurrentState) -> RecurrentState:
@@ -108,10 +108,10 @@ class FedRecurrent(nn.Module):
 
     def empty(self, like: Tensor) -> RecurrentState:
         """The zero state before the first position, for a batch like `like` (B, ...)."""
-        return empty_state(self.kind, like.size(0), self.hidden.weight)
+        return zero_state(self.kind, like.size(0), self.hidden.weight)
 
 
-def empty_state(kind: CellKind, batch: int, weight: Tensor) -> RecurrentState:
+def zero_state(kind: CellKind, batch: int, weight: Tensor) -> RecurrentState:
     """A state of zeros with the dtype of a recurrent weight (G·H, H)."""
     zeros = weight.new_zeros(batch, weight.size(1))
     return RecurrentState(zeros, zeros if kind == "lstm" else None)

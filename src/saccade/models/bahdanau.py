@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
-from saccade.layers.attention import apart
+from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import Bidirectional, FedRecurrent
 from saccade.models.family import Costs, Family, ModelConfig
@@ -51,16 +51,16 @@ MINIATURE = BahdanauConfig(width=16, embedding=16, alignment=16, readout=16)
 
 
 class BahdanauState(NamedTuple):
-    """What the decoder keeps between steps."""
+    """The decoder state between steps."""
 
     recurrent: RecurrentState  # s_{i-1}
     keys: OfMemory[Tensor]  # (B, S, n') U_a h_j, projected once
 
 
 class Bahdanau(nn.Module):
-    """A bidirectional encoder, and a decoder that asks it for a context before every word."""
+    """RNNsearch: a bidirectional encoder and a decoder that attends to it before every token."""
 
-    longest = None  # a recurrent decoder has no last place
+    longest = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: BahdanauConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Bahdanau(nn.Module):
         self.first_state = nn.Linear(width, width)  # W_s
         self.attention = AdditiveAttention(width, 2 * width, config.alignment)  # W_a, U_a, v_a
         self.decoder = FedRecurrent(config.cell, embedding, 2 * width, width)
-        self.readout = nn.Linear(width + embedding + 2 * width, 2 * config.readout)  # U_o, V_o, C_o side by side
+        self.readout = nn.Linear(width + embedding + 2 * width, 2 * config.readout)  # [U_o V_o C_o]
         self.output = OutputLayer(config.readout, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
@@ -81,7 +81,7 @@ class Bahdanau(nn.Module):
         return Memory(annotations, source.mask, summary=beginning.hidden)  # (B, S, 2n), (B, n)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), begin first; the states are made one after another, the readout all at once.
+        """prefix (B, T), from the begin symbol on; states are computed step by step, the readout all at once.
 
         e_ij = v_a tanh(W_a s_{i-1} + U_a h_j); α_i = softmax(e_i); c_i = Σ_j α_ij h_j; s_i = f(s_{i-1}, y_{i-1}, c_i).
         """
@@ -90,21 +90,21 @@ class Bahdanau(nn.Module):
         state, keys = self.start(memory)
         states: list[Tensor] = []
         contexts: list[Tensor] = []
-        looks: list[Tensor] = []
-        for known in projected.unbind(1):  # a slice a place would make a gradient of full size a place
-            context, weights = self.attention(state.hidden, keys.value, memory)  # (B, 2n), (B, 1, S)
-            state = self.decoder(known, context, state)
+        weights: list[Tensor] = []
+        for inputs in projected.unbind(1):  # one slice per position would cost one full-size gradient per position
+            attended = self.attention(state.hidden, keys.value, memory)  # (B, 2n), (B, 1, S)
+            state = self.decoder(inputs, attended.context, state)
             states.append(state.hidden)
-            contexts.append(context)
-            looks.append(weights)
+            contexts.append(attended.context)
+            weights.append(attended.weights)
         outputs = self.read_out(torch.stack(states, 1), embedded, torch.stack(contexts, 1))
-        return Decoded(outputs, (Attention("cross", 0, torch.stack(looks, 2)),) if record else ())
+        return Decoded(outputs, (Attention("cross", 0, torch.stack(weights, 2)),) if record else ())
 
     def start(self, memory: Memory) -> BahdanauState:
-        """s_0 = tanh(W_s ←h_1), the backward state that has read the whole sentence (appendix A.2.2)."""
+        """s_0 = tanh(W_s ←h_1), from the last state of the backward encoder (appendix A.2.2)."""
         hidden = torch.tanh(self.first_state(memory.summary))
-        empty = self.decoder.empty(hidden)
-        return BahdanauState(empty._replace(hidden=hidden), OfMemory(self.attention.project(memory)))
+        zeros = self.decoder.empty(hidden)
+        return BahdanauState(zeros._replace(hidden=hidden), OfMemory(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: BahdanauState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""
@@ -112,7 +112,7 @@ class Bahdanau(nn.Module):
         context, weights = self.attention(state.recurrent.hidden, state.keys.value, memory)  # (N, 2n), (B, W, S)
         recurrent = self.decoder(self.decoder.project(embedded), context, state.recurrent)
         output = self.read_out(recurrent.hidden, embedded, context)
-        records = (Attention("cross", 0, apart(weights[:, None])),) if record else ()
+        records = (Attention("cross", 0, split_hypotheses(weights[:, None])),) if record else ()
         return Step(output, BahdanauState(recurrent, state.keys), records)
 
     def read_out(self, states: Tensor, embedded: Tensor, contexts: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Bahdanau(nn.Module):
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 

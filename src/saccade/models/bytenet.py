@@ -1,13 +1,13 @@
 """ByteNet: Kalchbrenner et al., Neural Machine Translation in Linear Time, arXiv 1610.10099v2, 2016.
 
-Two stacks of dilated convolutions, one upon the other: place t of the decoder reads column t of the encoder, and there
-is no attention. The encoder writes more columns than the source has characters, as many as a target is expected to need
-at most: |t^| = a|s| + b, by default 1.2|s| (section 3.2, dynamic unfolding).
+Two stacks of dilated convolutions: position t of the decoder reads column t of the encoder, and there is no attention.
+The encoder writes more columns than the source has characters, as many as a target is expected to need at most:
+|t^| = a|s| + b, by default 1.2|s| (section 3.2, dynamic unfolding).
 
-The columns after the source are those of a learned filler that stands in the source's place; a target that outgrows
-them reads zeros from then on. Departures: a linear map joins the embedding of the target and the encoder's column, both
-of the stream's width; dropout; and neither the multiplicative blocks of the paper's language model nor the bags of
-n-grams of its first version are here.
+The columns after the source encode a learned filler embedding; a target that outgrows them reads zeros from then on.
+Departures: a linear map joins the embedding of the target and the encoder's column, both of the width of the residual
+stream; dropout is added; the multiplicative blocks of the paper's language model and the bags of n-grams of its first
+version are left out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ByteNetConfig(ModelConfig):
 
     @model_validator(mode="after")
     def sizes_fit(self) -> ByteNetConfig:
-        """The width is halved inside the blocks, and the encoder looks as far to the right as to the left."""
+        """The width is halved inside the blocks; the encoder's convolutions are centred."""
         if self.width % 2:
             raise ValueError(f"width {self.width} cannot be halved: give an even number")
         if self.encoder_kernel % 2 == 0:
@@ -76,10 +76,10 @@ MINIATURE = ByteNetConfig(width=16, encoder_layers=2, decoder_layers=3, dilation
 
 
 class ByteNetState(NamedTuple):
-    """What the decoder keeps between steps."""
+    """The decoder's state between two steps."""
 
-    place: int
-    inputs: tuple[ConvolutionCache, ...]  # of each block's convolution, the last (kernel - 1)·dilation: (N, D/2) each
+    position: int
+    caches: tuple[ConvolutionCache, ...]  # of each block's convolution: the last (kernel - 1)·dilation inputs (N, D/2)
 
 
 class Block(nn.Module):
@@ -96,27 +96,29 @@ class Block(nn.Module):
         self.third_norm = nn.LayerNorm(inner)
         self.widen = Projection(inner, width, gain=2.0)
 
-    def forward(self, x: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """x (B, T, D); where hidden (B, T, 1) is True, the convolution reads zeros."""
-        read = self.before(x)
-        return self.after(x, self.convolution(read if hidden is None else read.masked_fill(hidden, 0.0)))
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """x (B, T, D); where padding (B, T, 1) is True, the convolution reads zeros."""
+        inputs = self.convolution_inputs(x)  # (B, T, D/2)
+        if padding is not None:
+            inputs = inputs.masked_fill(padding, 0.0)
+        return self.residual_sum(x, self.convolution(inputs))
 
-    def step(self, x: Tensor, inputs: ConvolutionCache) -> tuple[Tensor, ConvolutionCache]:
-        """One more place x (N, D)."""
-        convolved, inputs = self.convolution.step(self.before(x), inputs)
-        return self.after(x, convolved), inputs
+    def step(self, x: Tensor, cache: ConvolutionCache) -> tuple[Tensor, ConvolutionCache]:
+        """One new position x (N, D)."""
+        convolved, cache = self.convolution.step(self.convolution_inputs(x), cache)
+        return self.residual_sum(x, convolved), cache
 
-    def before(self, x: Tensor) -> Tensor:
-        """What the convolution reads: (..., D) to (..., D/2)."""
+    def convolution_inputs(self, x: Tensor) -> Tensor:
+        """The convolution's inputs: (..., D) to (..., D/2)."""
         return F.relu(self.second_norm(self.narrow(F.relu(self.first_norm(x)))))
 
-    def after(self, x: Tensor, convolved: Tensor) -> Tensor:
-        """The stream with what the convolution made of it."""
+    def residual_sum(self, x: Tensor, convolved: Tensor) -> Tensor:
+        """The residual stream x (..., D) plus the convolution's outputs (..., D/2), widened."""
         return x + dropout(self.widen(F.relu(self.third_norm(convolved))), self.probability, self.training)
 
 
 class ByteNet(nn.Module):
-    """A decoder of masked dilated convolutions that stands upon the columns of an encoder of dilated convolutions."""
+    """A decoder of causal dilated convolutions that reads the columns of an encoder of dilated convolutions."""
 
     longest = None
 
@@ -125,7 +127,7 @@ class ByteNet(nn.Module):
         self.config = config
         width = config.width
         self.source_embedding, self.target_embedding = token_embeddings(sizes, width, config.dropout)
-        # There are no columns after the source unless more are made than it has characters.
+        # Without more columns than characters there are none to fill.
         self.filler: nn.Parameter | None = None
         if config.length_ratio > 1 or config.length_constant:
             self.filler = nn.Parameter(torch.empty(width))
@@ -145,17 +147,17 @@ class ByteNet(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the summary holds the columns (B, U, D), the states those of its own places."""
+        """source.values (B, S) ids; the summary holds all columns (B, U, D), the states those of the source."""
         assert isinstance(source.values, Tensor)
         lengths = [self.config.columns(length) for length in source.mask.sum(1).tolist()]
         unfolded = padding_mask(torch.tensor(lengths, device=source.mask.device))  # (B, U)
-        hidden = ~unfolded[:, :, None]  # (B, U, 1)
+        padding = ~unfolded[:, :, None]  # (B, U, 1)
         x = fitted(self.source_embedding(source.values), unfolded.size(1))  # (B, U, D)
         if self.filler is not None:
             x = torch.where(fitted(source.mask[:, :, None], unfolded.size(1)), x, self.filler)
         for block in self.encoder:
-            x = block(x, hidden)
-        columns = self.encoder_norm(x).masked_fill(hidden, 0.0)
+            x = block(x, padding)
+        columns = self.encoder_norm(x).masked_fill(padding, 0.0)
         return Memory(fitted(columns, source.mask.size(1)), source.mask, summary=columns)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
@@ -167,23 +169,23 @@ class ByteNet(nn.Module):
         return Decoded(self.finish(x))
 
     def start(self, memory: Memory) -> ByteNetState:
-        """Zeros before the first place."""
+        """Zeros before the first position."""
         return ByteNetState(0, tuple(block.convolution.empty_cache(memory.states) for block in self.decoder_blocks()))
 
     def step(self, token: Tensor, state: ByteNetState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W: the W hypotheses of a sentence read one column."""
-        column = fitted(memory.summary[:, state.place :], 1).squeeze(1)  # (B, D)
+        column = fitted(memory.summary[:, state.position :], 1).squeeze(1)  # (B, D)
         column = column.repeat_interleave(len(token) // len(column), 0)  # (N, D)
         embedded = self.target_embedding(token[:, None]).squeeze(1)  # (N, D)
         x = self.join(torch.cat([embedded, column], -1))  # (N, D)
-        kept: list[ConvolutionCache] = []
-        for block, inputs in zip(self.decoder_blocks(), state.inputs, strict=True):
-            x, inputs = block.step(x, inputs)
-            kept.append(inputs)
-        return Step(self.finish(x), ByteNetState(state.place + 1, tuple(kept)))
+        caches: list[ConvolutionCache] = []
+        for block, cache in zip(self.decoder_blocks(), state.caches, strict=True):
+            x, cache = block.step(x, cache)
+            caches.append(cache)
+        return Step(self.finish(x), ByteNetState(state.position + 1, tuple(caches)))
 
     def finish(self, x: Tensor) -> Tensor:
-        """One more 1x1 convolution upon the last block, (..., D) to (..., D)."""
+        """The final 1x1 convolution, (..., D) to (..., D)."""
         return F.relu(self.last(F.relu(self.decoder_norm(x))))
 
     def logits(self, outputs: Tensor) -> Tensor:
@@ -195,12 +197,12 @@ class ByteNet(nn.Module):
         return self.output.product(outputs)
 
     def decoder_blocks(self) -> list[Block]:
-        """The decoder's blocks with their type, which a module list forgets."""
+        """The blocks of the decoder, typed."""
         return cast("list[Block]", self.decoder)
 
 
 def fitted(x: Tensor, length: int) -> Tensor:
-    """x (B, T, D) cut to a length, or with zeros behind it up to that length."""
+    """x (B, T, D) truncated or padded with zeros to a length."""
     return F.pad(x[:, :length], (0, 0, 0, max(0, length - x.size(1))))
 
 

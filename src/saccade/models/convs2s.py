@@ -98,6 +98,14 @@ class LayerOutput(NamedTuple):
     weights: Tensor  # (B, 1, T, S), of a step (N, 1, 1, S)
 
 
+class SteppedLayers(NamedTuple):
+    """The output of the last of some decoder layers, and the attention weights and next caches of each."""
+
+    x: Tensor  # (N, D)
+    weights: list[Tensor]  # (N, 1, 1, S) each
+    caches: tuple[ConvolutionCache, ...]
+
+
 class Embedding(nn.Module):
     """Token embedding + position embedding, then dropout (section 3.1); initial deviation 0.1 (section 3.5)."""
 
@@ -212,10 +220,7 @@ class ConvS2S(nn.Module):
         nn.init.zeros_(self.output_bias)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; memory states are the keys z, the summary has the values z + e, both (B, S, E).
-
-        Values are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
-        """
+        """source.values (B, S) ids."""
         assert isinstance(source.values, Tensor)
         layout, layers = PackedLayout.of(source.mask), self.encoder_layers()
         indices = tap_indices((layer.convolution for layer in layers), source.mask, layout)
@@ -226,11 +231,15 @@ class ConvS2S(nn.Module):
         return self.memory(self.memory_width(x), embedded, source.mask, layout)
 
     def memory(self, states: Tensor, embedded: Tensor, mask: Tensor, layout: PackedLayout) -> Memory:
-        """Keys z (N, E) and embeddings e (N, E) as a padded memory."""
+        """Keys z as states and values z + e as summary, both (B, S, E), from packed z and e (N, E).
+
+        Values are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
+        """
         if states.requires_grad and self.gradient != 1.0:  # of the encoder's layers, not of the e in z + e
             states.register_hook(partial(torch.mul, other=self.gradient))  # type: ignore[no-untyped-call]
         values = layout.unpack(states + embedded)  # (B, S, E)
-        return Memory(layout.unpack(states), mask, summary=values * (HALF * root_of_length(mask)).to(values.dtype))
+        scale = (HALF * root_of_length(mask)).to(values.dtype)  # (B, 1, 1)
+        return Memory(layout.unpack(states), mask, summary=values * scale)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T): the target shifted right by one, so that position t predicts token t."""
@@ -253,14 +262,8 @@ class ConvS2S(nn.Module):
         """token (N,)."""
         embedded = self.target_embedding(token[:, None], state.position).squeeze(1)  # g (N, E)
         x = self.target_width(embedded)  # (N, D)
-        weights: list[Tensor] = []
-        caches: list[ConvolutionCache] = []
-        for layer, cache in zip(self.decoder_layers(), state.caches, strict=True):
-            (x, layer_weights), cache = layer.step(x, embedded, cache, memory)
-            weights.append(layer_weights)
-            caches.append(cache)
-        state = ConvS2SState(state.position + 1, tuple(caches))
-        return Step(self.finish(x), state, records(weights) if record else ())
+        x, weights, caches = step_layers(self.decoder_layers(), x, embedded, state.caches, memory)
+        return Step(self.finish(x), ConvS2SState(state.position + 1, caches), records(weights) if record else ())
 
     def finish(self, x: Tensor) -> Tensor:
         """The last decoder layer's output (N, D) to the output layer's input (N, E)."""
@@ -281,6 +284,19 @@ class ConvS2S(nn.Module):
     def decoder_layers(self) -> list[DecoderLayer]:
         """The layers of the decoder, typed."""
         return cast("list[DecoderLayer]", list(self.decoder))
+
+
+def step_layers(
+    layers: Sequence[DecoderLayer], x: Tensor, embedded: Tensor, caches: Sequence[ConvolutionCache], memory: Memory
+) -> SteppedLayers:
+    """One new position of N hypotheses through decoder layers: x (N, D), target embeddings (N, E)."""
+    weights: list[Tensor] = []
+    next_caches: list[ConvolutionCache] = []
+    for layer, cache in zip(layers, caches, strict=True):
+        (x, layer_weights), cache = layer.step(x, embedded, cache, memory)
+        weights.append(layer_weights)
+        next_caches.append(cache)
+    return SteppedLayers(x, weights, tuple(next_caches))
 
 
 def root_of_length(mask: Tensor) -> Tensor:

@@ -1,18 +1,18 @@
 """Deep-Att: Zhou et al., Deep Recurrent Models with Fast-Forward Connections for Neural Machine Translation, TACL 2016.
 
-A recurrent layer is split in two: f = W x is what the input gives to the gates, and only then comes the recurrence,
-h_t = LSTM(f_t, h_{t-1}). A fast-forward connection hands f on to the layer above, beside h; in layer k:
+A recurrent layer is split in two: the projection f = W x of its input to the gates, and the recurrence
+h_t = LSTM(f_t, h_{t-1}). A fast-forward connection passes f to the next layer together with h; in layer k:
 
     f^k_t = W^k [Half(f^{k-1}_t), Dr(h^{k-1}_t)],    h^k_t = LSTM^k(f^k_t, h^k_{t-1})
 
-so that a path without nonlinearity or recurrence leads through the whole stack. Half is the first half, Dr is dropout.
-The layers of the encoder read in turns forwards and backwards; two columns of them start in opposite directions.
+so that a path without nonlinearity or recurrence leads through all layers. Half is the first half, Dr is dropout.
+Encoder layers alternate between the forward and the backward direction; the two columns start in opposite directions.
 
-Here W^k is the input matrix of the library's LSTM, which runs over all places at once but does not show f; the half of
-f that goes on is computed a second time, by one product with the same rows of W^k.
+W^k is the input matrix of PyTorch's LSTM, which runs over all positions at once but does not return f. The half of f
+that the next layer reads is computed again, by one product with the same rows of W^k.
 
-Departures: f has a bias; the output layer reads a linear map of the highest layer's f and h, of the embedding's width,
-so that it can be tied to the target embedding; the decoder starts from zeros; Adam for all weights.
+Departures: f has a bias; a linear map projects f and h of the top layer to the embedding size, so that the output
+layer can be tied to the target embedding; the decoder starts from zeros; Adam for all weights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
-from saccade.layers.attention import apart
+from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
 from saccade.models.family import Costs, Family, ModelConfig
@@ -74,41 +74,41 @@ MINIATURE = DeepAttConfig(
 
 
 class DeepAttState(NamedTuple):
-    """What the decoder keeps between steps."""
+    """The decoder state between steps."""
 
-    layers: tuple[RecurrentState, ...]  # from the bottom
+    layers: tuple[RecurrentState, ...]  # bottom layer first
     keys: OfMemory[Tensor]  # (B, S, a), projected once
 
 
 class FastForward(nn.Module):
-    """One LSTM layer in one direction that also tells the first of its f, the input's share of the gates."""
+    """One unidirectional LSTM layer that also returns the first entries of f, the projection of its input."""
 
-    def __init__(self, inputs: int, width: int, shown: int) -> None:
+    def __init__(self, inputs: int, width: int, passed: int) -> None:
         super().__init__()
-        self.shown = shown  # of the 4·width entries of f
+        self.passed = passed  # of the 4·width entries of f
         self.recurrent = Recurrent("lstm", inputs, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """All places at once, from zeros: x (B, T, inputs) to h (B, T, H)."""
+        """All positions at once, from a zero state: x (B, T, inputs) to h (B, T, H)."""
         return self.recurrent(x)[0]  # type: ignore[no-any-return]
 
     def feed(self, x: Tensor) -> Tensor:
-        """f = W x + b, its first entries: (…, inputs) to (…, shown)."""
+        """The first entries of f = W x + b: (…, inputs) to (…, passed)."""
         weight, _, bias, _ = RecurrentWeights.of(self.recurrent.layer)
-        return F.linear(x, weight[: self.shown], bias[: self.shown])
+        return F.linear(x, weight[: self.passed], bias[: self.passed])
 
 
-def stack(layers: int, inputs: int, above: int, width: int, half: int, whole: int) -> nn.ModuleList:
-    """Layers of which the lowest has so many `inputs` and the others `above`; the highest shows the whole of its f."""
+def stack(layers: int, inputs: int, above: int, width: int, half: int, full: int) -> nn.ModuleList:
+    """A stack whose bottom layer has `inputs` inputs, the others `above`; the top layer passes its full f on."""
     return nn.ModuleList(
-        FastForward(above if layer else inputs, width, half if layer < layers - 1 else whole) for layer in range(layers)
+        FastForward(above if layer else inputs, width, half if layer < layers - 1 else full) for layer in range(layers)
     )
 
 
 class DeepAtt(nn.Module):
     """Deep stacks of LSTM layers with fast-forward connections, and attention at the bottom of the decoder."""
 
-    longest = None  # a recurrent decoder has no last place
+    longest = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: DeepAttConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -117,21 +117,21 @@ class DeepAtt(nn.Module):
         self.source_embedding, self.target_embedding = token_embeddings(sizes, embedding, config.dropout)
 
         half = 2 * width if config.fast_forward else 0  # of f, which has four gates
-        whole = 2 * half
-        above = half + width  # what a layer reads of the layer below it
+        full = 2 * half
+        above = half + width  # inputs of the layers above the bottom one
         self.columns = nn.ModuleList(
-            stack(config.encoder_layers, embedding, above, width, half, whole) for _ in range(config.columns)
+            stack(config.encoder_layers, embedding, above, width, half, full) for _ in range(config.columns)
         )
-        self.interface = nn.Linear(config.columns * (whole + width), config.memory, bias=False)  # W_p
+        self.interface = nn.Linear(config.columns * (full + width), config.memory, bias=False)  # W_p
         self.attention = AdditiveAttention(width, config.memory, config.attention)
         self.bottom = FedRecurrent("lstm", embedding, config.memory, width)
-        self.bottom_shown = half if config.decoder_layers > 1 else whole
-        self.decoder = stack(config.decoder_layers - 1, above, above, width, half, whole)
-        self.readout = nn.Linear(whole + width, embedding)
+        self.bottom_passed = half if config.decoder_layers > 1 else full
+        self.decoder = stack(config.decoder_layers - 1, above, above, width, half, full)
+        self.readout = nn.Linear(full + width, embedding)
         self.output = OutputLayer(embedding, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; a place of the memory is W_p [f, h of the highest layer of every column]."""
+        """source.values (B, S) ids; the memory is W_p [f, h] with f and h of the top layer of every column."""
         assert isinstance(source.values, Tensor)
         embedded = self.source_embedding(source.values)  # (B, S, E)
         tops = [
@@ -141,27 +141,27 @@ class DeepAtt(nn.Module):
         return Memory(self.interface(torch.cat(tops, -1)), source.mask)  # (B, S, M)
 
     def run_column(self, layers: list[FastForward], x: Tensor, mask: Tensor, *, backwards: bool) -> Tensor:
-        """x (B, S, E) to [f, h] of the highest layer (B, S, 5H), layers in turns one way and the other.
+        """x (B, S, E) to [f, h] of the top layer (B, S, 5H); the layers alternate between the directions.
 
-        Padding stands behind the real places in both directions and runs along: nobody needs the last state.
+        Padding comes after the real positions in both directions, and no last state is needed: no mask is necessary.
         """
         for layer in layers:
             hidden = layer(reverse(x, mask) if backwards else x)  # (B, S, H)
             hidden = reverse(hidden, mask) if backwards else hidden
-            x = torch.cat([layer.feed(x), self.drop(hidden)], -1)  # (B, S, 3H), at last 5H
+            x = torch.cat([layer.feed(x), self.drop(hidden)], -1)  # (B, S, 3H), 5H at the top
             backwards = not backwards
         return x
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), begin first: the lowest layer place by place, each other layer over all places at once."""
+        """prefix (B, T), from the begin symbol on; the bottom layer runs step by step, the others all at once."""
         projected = self.bottom.project(self.target_embedding(prefix.T))  # (T, B, 4H)
         state, keys = self.bottom.empty(memory.states), self.attention.project(memory)
         hiddens: list[Tensor] = []
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
-        for place in projected.unbind(0):
-            attended = self.attention(state.hidden, keys, memory)  # the query is h^1 of the place before
-            state = self.bottom(place, attended.context, state)
+        for inputs in projected.unbind(0):
+            attended = self.attention(state.hidden, keys, memory)  # the query is h^1 of the previous position
+            state = self.bottom(inputs, attended.context, state)
             hiddens.append(state.hidden)
             contexts.append(attended.context)
             weights.append(attended.weights)
@@ -174,7 +174,7 @@ class DeepAtt(nn.Module):
         return Decoded(self.read_out(feed, hidden), records)
 
     def start(self, memory: Memory) -> DeepAttState:
-        """Every layer starts from zeros; the first look is therefore the same for every target."""
+        """Every layer starts from a zero state, so the first attention weights depend on the source alone."""
         upper = (layer.recurrent.empty(memory.states) for layer in self.upper_layers())
         return DeepAttState((self.bottom.empty(memory.states), *upper), OfMemory(self.attention.project(memory)))
 
@@ -188,24 +188,24 @@ class DeepAtt(nn.Module):
             x = torch.cat([feed, self.drop(states[-1].hidden)], -1)  # (N, 3H)
             states.append(layer.recurrent.step(x, past))
             feed = layer.feed(x)
-        records = (Attention("cross", 0, apart(attended.weights[:, None])),) if record else ()
+        records = (Attention("cross", 0, split_hypotheses(attended.weights[:, None])),) if record else ()
         return Step(self.read_out(feed, states[-1].hidden), DeepAttState(tuple(states), state.keys), records)
 
     def feed_bottom(self, projected: Tensor, contexts: Tensor) -> Tensor:
-        """f^1 = W [y, c] of the decoder's lowest layer, its first entries, from W y (…, 4H) and c (…, M)."""
-        shown = self.bottom_shown
-        return projected[..., :shown] + F.linear(contexts, self.bottom.fed.weight[:shown])
+        """The first entries of f^1 = W [y, c] of the bottom decoder layer, from W y (…, 4H) and c (…, M)."""
+        passed = self.bottom_passed
+        return projected[..., :passed] + F.linear(contexts, self.bottom.fed.weight[:passed])
 
     def read_out(self, feed: Tensor, hidden: Tensor) -> Tensor:
-        """f (…, 4H) and h (…, H) of the highest layer to what the output layer reads (…, E)."""
+        """f (…, 4H) and h (…, H) of the top layer to the input of the output layer (…, E)."""
         return self.readout(torch.cat([feed, self.drop(hidden)], -1))  # type: ignore[no-any-return]
 
     def drop(self, x: Tensor) -> Tensor:
-        """Dr in the paper."""
+        """Dropout, Dr in the paper."""
         return dropout(x, self.probability, self.training)
 
     def upper_layers(self) -> list[FastForward]:
-        """The decoder's layers above the lowest, with their type, which a module list forgets."""
+        """The decoder layers above the bottom one, typed: a module list loses the type."""
         return cast("list[FastForward]", self.decoder)
 
     def logits(self, outputs: Tensor) -> Tensor:
@@ -213,7 +213,7 @@ class DeepAtt(nn.Module):
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 

@@ -1,4 +1,4 @@
-"""What a model file offers to the registry."""
+"""The declaration at the end of a model file, read by the registry: model class, config, presets, costs, recipe."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class ModelConfig(Config):
-    """What the settings of all families have in common."""
+    """The settings that all families have."""
 
     width: int = Field(512, ge=2)
     """Width of the hidden states, d_model."""
 
     @property
     def auxiliary(self) -> tuple[str, ...]:
-        """The names of the sums that the model reports beside the objective's, in training."""
+        """The names of the auxiliary sums that the model reports in training, in addition to the objective's."""
         return ()
 
 
 class Costs(NamedTuple):
-    """What a layer costs as its input grows: n places, width d, kernel k, radius r (Vaswani et al. 2017, table 1)."""
+    """Complexity of a layer for n positions, width d, kernel k, radius r (Vaswani et al. 2017, table 1)."""
 
-    operations: str  # of a layer
-    sequential: str  # operations that must wait for one another, of a layer
-    path: str  # the longest way between two places of a sequence
+    operations: str  # per layer
+    sequential: str  # sequential operations per layer
+    path: str  # maximum path length between two positions
 
 
 class Family(NamedTuple):
-    """One paper: its model, its settings, its named sizes, and a miniature for the contract tests."""
+    """One paper: model class, config class, presets, and a miniature for the contract tests."""
 
     paper: str
     model: Callable[[Any, VocabularySizes], Any]
     config: type[ModelConfig]
-    presets: Mapping[str, ModelConfig]  # the first is the size that a small machine trains in minutes
+    presets: Mapping[str, ModelConfig]  # the first one trains in minutes on a small machine
     miniature: ModelConfig
     costs: Costs
-    recipe: Mapping[str, Any] = NOTHING  # settings of a run that suit it; what the user says comes first
-    preset_recipes: Mapping[str, Mapping[str, Any]] = NOTHING  # those that suit one of the presets better
-    variants: Sequence[Mapping[str, Any]] = ()  # that change the forward pass; contract tests
-    attention: frozenset[AttentionKind] = frozenset({"cross"})  # what it records
-    unordered: Mapping[str, Any] | None = None  # settings that make the encoder blind to order, if there are such
-    costs_of: Callable[[Any], Costs] | None = None  # where settings change the costs
+    recipe: Mapping[str, Any] = NOTHING  # default settings of a run; the user's settings take precedence
+    preset_recipes: Mapping[str, Mapping[str, Any]] = NOTHING  # default settings of a run for single presets
+    variants: Sequence[Mapping[str, Any]] = ()  # settings that change the forward pass, for the contract tests
+    attention: frozenset[AttentionKind] = frozenset({"cross"})  # the kinds of attention weights that it records
+    unordered: Mapping[str, Any] | None = None  # settings that make the encoder permutation-equivariant, if any
+    costs_of: Callable[[Any], Costs] | None = None  # if the costs depend on the settings

@@ -1,12 +1,12 @@
 """GNMT: Wu et al., Google's Neural Machine Translation System, arXiv:1609.08144, 2016.
 
-Deep stacks of LSTM layers with residual connections (section 3.1); only the lowest layer of the encoder reads both ways
-(section 3.2). The lowest layer of the decoder asks the memory before each step, with its output of the step before, and
-what it gets goes to every layer of the decoder. So only that layer waits for attention: the others take all places at
-once.
+Deep stacks of LSTM layers with residual connections (section 3.1); the bottom layer of the encoder is bidirectional
+(section 3.2). The query of attention is the previous output of the bottom decoder layer, and the context is an input of
+every decoder layer. So only the bottom layer depends on attention step by step: in training the others run over all
+positions at once.
 
 Departures: the output layer can be tied to the target embedding and has no bias; the decoder starts from zeros; one
-device, float arithmetic, no quantisation (sections 3.3 and 6).
+device, float arithmetic, no quantization (sections 3.3 and 6).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
-from saccade.layers.attention import apart
+from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent
 from saccade.models.family import Costs, Family, ModelConfig
@@ -31,11 +31,11 @@ class GnmtConfig(ModelConfig):
     """Settings of GNMT; the defaults are the paper's (sections 3.1, 8 and 8.3)."""
 
     width: int = Field(1024, ge=2)
-    """Hidden size of each LSTM layer, and of each direction of the bidirectional lowest layer."""
+    """Hidden size of each LSTM layer, and of each direction of the bidirectional bottom layer."""
     embedding: int = Field(1024, ge=1)
     """Embedding size."""
     encoder_layers: int = Field(8, ge=1)
-    """Layers of the encoder; the bidirectional lowest layer counts as one."""
+    """Layers of the encoder; the bidirectional bottom layer counts as one."""
     decoder_layers: int = Field(8, ge=1)
     """Layers of the decoder."""
     attention: int = Field(1024, ge=1)
@@ -60,20 +60,20 @@ MINIATURE = GnmtConfig(
 )
 """The size that the contract tests use."""
 
-RESIDUAL_FROM = 2  # counted from 0: figure 1 shows the first residual connection at the layer third from the bottom
+RESIDUAL_FROM = 2  # layers count from 0: in figure 1 the third layer is the first one with a residual connection
 
 
 class GnmtState(NamedTuple):
-    """What the decoder keeps between steps."""
+    """The decoder state between steps."""
 
-    layers: tuple[RecurrentState, ...]  # from the bottom
+    layers: tuple[RecurrentState, ...]  # bottom layer first
     keys: OfMemory[Tensor]  # (B, S, a), projected once
 
 
 class Gnmt(nn.Module):
-    """Stacked LSTMs with residual connections, and one attention at the bottom of the decoder."""
+    """Stacked LSTMs with residual connections; the bottom decoder layer attends to the encoder."""
 
-    longest = None  # a recurrent decoder has no last place
+    longest = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: GnmtConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -94,9 +94,9 @@ class Gnmt(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; there is no attention here to record.
+        """source.values (B, S) ids; the encoder has no attention to record.
 
-        No layer needs its last state, so padding, which stands behind the real places, can run along.
+        Padding comes after the real positions, and no last state is needed: the upper layers need no mask.
         """
         assert isinstance(source.values, Tensor)
         x = self.both_ways.outputs(self.source_embedding(source.values), source.mask)  # (B, S, 2D)
@@ -106,15 +106,15 @@ class Gnmt(nn.Module):
         return Memory(x, source.mask)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), begin first: the lowest layer place by place, each other layer over all places at once."""
+        """prefix (B, T), from the begin symbol on; the bottom layer runs step by step, the others all at once."""
         projected = self.bottom.project(self.target_embedding(prefix.T))  # (T, B, 4D)
         state, keys = self.bottom.empty(memory.states), self.attention.project(memory)
         hiddens: list[Tensor] = []
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
-        for place in projected.unbind(0):
-            attended = self.attention(state.hidden, keys, memory)  # of the place before: y_{i-1} in eq. 4
-            state = self.bottom(place, self.drop(attended.context), state)
+        for inputs in projected.unbind(0):
+            attended = self.attention(state.hidden, keys, memory)  # the query is y_{i-1} in eq. 4
+            state = self.bottom(inputs, self.drop(attended.context), state)
             hiddens.append(state.hidden)
             contexts.append(attended.context)
             weights.append(attended.weights)
@@ -127,8 +127,11 @@ class Gnmt(nn.Module):
         return Decoded(self.drop(x), records)
 
     def start(self, memory: Memory) -> GnmtState:
-        """Every layer starts from zeros; the first look is therefore the same for every target."""
-        layers = (self.bottom.empty(memory.states), *(layer.empty(memory.states) for layer in self.upper_layers()))
+        """Every layer starts from a zero state, so the first attention weights depend on the source alone."""
+        layers = (
+            self.bottom.empty(memory.states),
+            *(layer.empty(memory.states) for layer in self.upper_layers()),
+        )
         return GnmtState(layers, OfMemory(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: GnmtState, memory: Memory, *, record: bool = False) -> Step:
@@ -141,7 +144,7 @@ class Gnmt(nn.Module):
         for number, (layer, past) in enumerate(zip(self.upper_layers(), state.layers[1:], strict=True), start=1):
             states.append(layer.step(self.drop(torch.cat([x, attended.context], -1)), past))
             x = self.add(number, states[-1].hidden, x)
-        records = (Attention("cross", 0, apart(attended.weights[:, None])),) if record else ()
+        records = (Attention("cross", 0, split_hypotheses(attended.weights[:, None])),) if record else ()
         return Step(self.drop(x), GnmtState(tuple(states), state.keys), records)
 
     def add(self, number: int, output: Tensor, x: Tensor) -> Tensor:
@@ -153,20 +156,20 @@ class Gnmt(nn.Module):
         return dropout(x, self.probability, self.training)
 
     def upper_layers(self) -> list[Recurrent]:
-        """The decoder's layers above the lowest, with their type, which a module list forgets."""
+        """The decoder layers above the bottom one, typed: a module list loses the type."""
         return cast("list[Recurrent]", self.decoder)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(..., D) to (..., V): the softmax reads the highest layer."""
+        """(..., D) of the top layer to (..., V)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 
-# The length penalty of section 7. Its coverage penalty is for beams only and stands in recipes/gnmt.yaml, where it does
-# not forbid a greedy search by default.
+# The length penalty is that of section 7. Its coverage penalty needs a beam: as a default it would rule out greedy
+# search, so it is in recipes/gnmt.yaml.
 FAMILY = Family(
     "Wu et al. 2016",
     Gnmt,

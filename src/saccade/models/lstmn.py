@@ -1,23 +1,23 @@
 """The LSTM memory-network: Cheng, Dong and Lapata, Long Short-Term Memory-Networks for Machine Reading, EMNLP 2016.
 
-An LSTM whose memory cell is a tape. At place t the reader attends to all places before it, and what it recalls stands
-where an LSTM has its last state (section 3.2, eqs. 4-9):
+An LSTM with tapes instead of one memory cell: the hidden tape h_1 … h_t and the memory tape c_1 … c_t. At position t it
+attends to all earlier positions, and the weighted sums h~_t, c~_t replace the previous state (section 3.2, eqs. 4-9):
 
     a_i = v·tanh(W_h h_i + W_x x_t + W_r h~_{t-1}),  s = softmax(a),  [h~_t; c~_t] = Σ_{i<t} s_i [h_i; c_i]
     i, f, o, ĉ = σ, σ, σ, tanh of (W [h~_t; x_t])
     c_t = f∘c~_t + i∘ĉ,  h_t = o∘tanh(c_t)
 
-Two sequences (section 4): the decoder also attends to the hidden tape γ and the memory tape α of the source, by the
-same score with weights of its own, which gives [γ~_t; α~_t]. What it does with them is `fusion`:
+Two sequences (section 4): the decoder also attends to the hidden tape γ and the memory tape α of the source, with the
+same score function and separate weights, which gives [γ~_t; α~_t]. The attention fusion decides how these are used:
 
-    shallow    as in any encoder-decoder (Bahdanau et al. 2015): h~_t asks, and γ~_t is one more input of the gates
-    deep       γ~_{t-1} asks, and a gate r moves the source's memory into the target's:
+    shallow    as in any encoder-decoder (Bahdanau et al. 2015): h~_t is in the query, γ~_t is an input of the gates
+    deep       γ~_{t-1} is in the query, and a gate r adds the source memory to the target memory:
                r = σ(W [γ~_t; x_t]),  c_t = r∘α~_t + f∘c~_t + i∘ĉ
 
-What we add: the paper's task with two sequences is a classification, and it does not say how a decoder begins or
-writes. Here the encoder's last state is what the decoder recalls before its tape has a place, and the encoder begins
-with zeros; the output is tanh(W [h_t; γ~_t]) (Luong et al. 2015, eq. 5), for both fusions; the gates have biases. The
-paper describes shallow fusion in words only: that h~_t asks, which the gates take for the last state, is our reading.
+Departures: the paper's task with two sequences is classification, so it defines neither the first state nor the output
+of a decoder. Here the encoder starts from zeros, the decoder from the last state of the encoder; the output is
+tanh(W [h_t; γ~_t]) (Luong et al. 2015, eq. 5) for both fusions; the gates have biases. The paper gives no equation for
+the query of shallow fusion; h~_t is our choice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
-from saccade.layers.attention import additive_scores, masked_softmax, side_by_side, weighted_sum
+from saccade.layers.attention import additive_scores, group_by_sentence, masked_softmax, weighted_sum
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import last
 from saccade.models.family import Costs, Family, ModelConfig
@@ -66,46 +66,46 @@ MINIATURE = LstmnConfig(width=16, embedding=12, dropout=0.0)
 
 
 class Tape(NamedTuple):
-    """What a reader has read; hidden states and memories stand side by side."""
+    """The hidden tape and the memory tape of a sequence so far."""
 
     keys: Tensor  # (N, t, D), W_h h
     values: Tensor  # (N, t, 2D), [h; c]
-    recalled: Tensor  # (N, 2D), [h~; c~] of the last place; before the first place, the state to begin with
+    recalled: Tensor  # (N, 2D), [h~; c~] of the last position; on an empty tape, the initial state
 
 
 class SourceTape(NamedTuple):
-    """The tape of the source as the decoder asks it."""
+    """The tapes of the source, projected for the decoder."""
 
     keys: Tensor  # (B, S, D)
     values: Tensor  # (B, S, 2D), [γ; α]
 
 
 class DecoderState(NamedTuple):
-    """What the decoder keeps between steps."""
+    """The decoder state between steps."""
 
     tape: Tape  # of the target so far
-    looked: Tensor  # (N, D), γ~ of the last place
+    context: Tensor  # (N, D), γ~ of the last position
     source: OfMemory[SourceTape]
 
 
 class Inputs(NamedTuple):
-    """All that the input of one place, or of all places, adds anywhere: one product each, before the recurrence."""
+    """The projections of the decoder input, of one position or of all positions at once."""
 
-    query: Tensor  # (..., D), of the attention to the own tape
+    query: Tensor  # (..., D), for self-attention
     gates: Tensor  # (..., 4D)
-    source_query: Tensor  # (..., D), of the attention to the source
-    transfer: Tensor  # (..., D), of the gate r; shallow fusion has none, and it is empty
+    source_query: Tensor  # (..., D), for cross-attention
+    transfer: Tensor  # (..., D), for the gate r; (..., 0) with shallow fusion
 
 
-class Look(NamedTuple):
-    """Where one place looked."""
+class StepWeights(NamedTuple):
+    """The attention weights of one decoder position."""
 
-    own: Tensor  # (N, t), the places of the tape before it
+    own: Tensor  # (N, t), to the earlier target positions
     source: Tensor  # (N, S)
 
 
 class AdditiveScore(nn.Module):
-    """v·tanh(key of h + share of x + share of what was recalled): eq. 4, without biases as there."""
+    """v·tanh(W_h h + W_x x + W_r h~): the additive score of eq. 4, without biases."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -116,12 +116,12 @@ class AdditiveScore(nn.Module):
         nn.init.uniform_(self.vector, -(width**-0.5), width**-0.5)
 
     def forward(self, query: Tensor, recalled: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-        """Shares of the input and what was recalled (..., W, D), keys (..., t, D) to weights (..., W, t)."""
+        """Projected input and h~ (..., W, D), keys (..., t, D) to attention weights (..., W, t)."""
         return masked_softmax(additive_scores(query + self.recalled(recalled), keys, self.vector), mask)
 
 
 class Reader(nn.Module):
-    """An LSTM whose memory is a tape (section 3.2)."""
+    """The LSTM memory-network over one sequence (section 3.2)."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -131,77 +131,79 @@ class Reader(nn.Module):
         self.recalled_gates = nn.Linear(width, 4 * width, bias=False)
 
     def start(self, state: Tensor) -> Tape:
-        """A tape without a place; state (N, 2D) is what the first place recalls."""
+        """The empty tape; the initial state (N, 2D) serves as [h~; c~] of the first position."""
         return Tape(state.new_empty(len(state), 0, self.width), state.new_empty(len(state), 0, 2 * self.width), state)
 
     def recall(self, query: Tensor, tape: Tape, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The share of the input in the query (N, D) to [h~; c~] (N, 2D) and the weights (N, t): eqs. 4-6."""
+        """Self-attention (eqs. 4-6): the projected input (N, D) to [h~; c~] (N, 2D) and the weights (N, t)."""
         if tape.keys.size(1) == 0:
             return tape.recalled, query[:, :0]
-        before = tape.recalled[:, : self.width]  # (N, D), h~_{t-1}
-        weights = self.score(query[:, None], before[:, None], tape.keys, mask)  # (N, 1, t)
+        previous = tape.recalled[:, : self.width]  # (N, D), h~_{t-1}
+        weights = self.score(query[:, None], previous[:, None], tape.keys, mask)  # (N, 1, t)
         return weighted_sum(weights, tape.values).squeeze(1), weights.squeeze(1)
 
-    def write(self, gates: Tensor, recalled: Tensor, tape: Tape, added: Tensor | None = None) -> Tape:
-        """The tape with one more place: eqs. 7-9.
+    def append(self, gates: Tensor, recalled: Tensor, tape: Tape, added: Tensor | None = None) -> Tape:
+        """Append a position to the tape (eqs. 7-9).
 
-        gates (N, 4D) lack the share of h~ only; `added` (N, D) goes into the memory.
+        gates (N, 4D) have all inputs except h~; `added` (N, D) is added to the memory.
         """
         hidden, cell = recalled.chunk(2, -1)
-        write, keep, read, new = torch.addmm(gates, hidden, self.recalled_gates.weight.T).chunk(4, -1)
-        cell = torch.sigmoid(keep) * cell + torch.sigmoid(write) * torch.tanh(new)
+        gates = torch.addmm(gates, hidden, self.recalled_gates.weight.T)
+        input_gate, forget_gate, output_gate, new = gates.chunk(4, -1)
+        cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(new)
         cell = cell if added is None else cell + added
-        hidden = torch.sigmoid(read) * torch.tanh(cell)  # (N, D)
+        hidden = torch.sigmoid(output_gate) * torch.tanh(cell)  # (N, D)
         keys = torch.cat([tape.keys, self.score.key(hidden)[:, None]], 1)
         values = torch.cat([tape.values, torch.cat([hidden, cell], -1)[:, None]], 1)
         return Tape(keys, values, recalled)
 
 
 class Writer(nn.Module):
-    """A reader of the target that attends to the source's tape as well (section 4)."""
+    """The decoder: a reader of the target that also attends to the source (section 4)."""
 
     def __init__(self, inputs: int, width: int, fusion: Fusion) -> None:
         super().__init__()
         self.deep = fusion == "deep"
         self.reader = Reader(inputs, width)
         self.score = AdditiveScore(inputs, width)
-        self.looked = nn.Linear(width, width if self.deep else 4 * width, bias=False)  # γ~ to the gate r, or to all
+        self.looked = nn.Linear(
+            width, width if self.deep else 4 * width, bias=False
+        )  # γ~ to the gate r (deep) or to all gates (shallow)
         self.input_transfer = nn.Linear(inputs, width) if self.deep else None
 
     def project(self, x: Tensor) -> Inputs:
-        """x (..., inputs)."""
+        """Project the decoder input x (..., inputs)."""
         reader = self.reader
         transfer = x[..., :0] if self.input_transfer is None else self.input_transfer(x)
         return Inputs(reader.score.input(x), reader.input_gates(x), self.score.input(x), transfer)
 
     def start(self, memory: Memory) -> DecoderState:
-        """An empty tape, the source's last state to begin with, and the source's tape with its keys."""
+        """An empty tape with the last state of the source as initial state, and the projected tapes of the source."""
         values = torch.cat([memory.states, memory.summary], -1)  # (B, S, 2D)
         source = SourceTape(self.score.key(memory.states), values)
         state = last(values, memory.mask)  # (B, 2D)
         return DecoderState(self.reader.start(state), torch.zeros_like(memory.states[:, 0]), OfMemory(source))
 
-    def forward(self, inputs: Inputs, state: DecoderState, mask: Tensor) -> tuple[DecoderState, Look]:
-        """One place of N = B·W targets; mask (B, S)."""
+    def forward(self, inputs: Inputs, state: DecoderState, mask: Tensor) -> tuple[DecoderState, StepWeights]:
+        """One position of N = B·W hypotheses; mask (B, S)."""
         recalled, own = self.reader.recall(inputs.query, state.tape)  # (N, 2D), (N, t)
-        asking = state.looked if self.deep else recalled[:, : self.reader.width]  # (N, D)
-        rows = len(mask)
+        hidden = state.context if self.deep else recalled[:, : self.reader.width]  # (N, D), γ~_{t-1} or h~_t
         source = state.source.value
-        query, asking = side_by_side(inputs.source_query, rows), side_by_side(asking, rows)  # (B, W, D)
-        weights = self.score(query, asking, source.keys, mask[:, None])  # (B, W, S)
-        looked, memory = weighted_sum(weights, source.values).flatten(0, 1).chunk(2, -1)  # (N, D) each, γ~ and α~
+        query = group_by_sentence(inputs.source_query, len(mask))  # (B, W, D)
+        weights = self.score(query, group_by_sentence(hidden, len(mask)), source.keys, mask[:, None])  # (B, W, S)
+        context, memory = weighted_sum(weights, source.values).flatten(0, 1).chunk(2, -1)  # (N, D) each, γ~ and α~
         if self.deep:
-            transfer = torch.sigmoid(inputs.transfer + self.looked(looked)) * memory  # (N, D), r∘α~
-            tape = self.reader.write(inputs.gates, recalled, state.tape, transfer)
+            transfer = torch.sigmoid(inputs.transfer + self.looked(context)) * memory  # (N, D), r∘α~
+            tape = self.reader.append(inputs.gates, recalled, state.tape, transfer)
         else:
-            tape = self.reader.write(inputs.gates + self.looked(looked), recalled, state.tape)
-        return DecoderState(tape, looked, state.source), Look(own, weights.flatten(0, 1))
+            tape = self.reader.append(inputs.gates + self.looked(context), recalled, state.tape)
+        return DecoderState(tape, context, state.source), StepWeights(own, weights.flatten(0, 1))
 
 
 class Lstmn(nn.Module):
-    """Two readers: one makes the source's tape, the other writes while it attends to that and to its own."""
+    """An encoder-decoder of two LSTM memory-networks."""
 
-    longest = None  # a tape has no end
+    longest = None  # a tape has no maximum length
 
     def __init__(self, config: LstmnConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -214,79 +216,79 @@ class Lstmn(nn.Module):
         self.output = OutputLayer(embedding, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the states are the hidden tape, the summary is the memory tape."""
+        """source.values (B, S) ids; states and summary are the hidden and the memory tape, (B, S, D) each."""
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, E)
         tape = self.encoder.start(x.new_zeros(len(x), 2 * self.encoder.width))
-        # Taken apart once: a slice at every place would cost a whole tensor of zeros in the gradient of each.
+        # Unbound once: one slice per position would cost one full-size gradient per position.
         queries, gates = self.encoder.score.input(x).unbind(1), self.encoder.input_gates(x).unbind(1)
-        looks: list[Tensor] = []
-        for place, (query, gate) in enumerate(zip(queries, gates, strict=True)):
-            # Real places come first, so no real place can see padding; the mask keeps padded places from it too.
-            recalled, weights = self.encoder.recall(query, tape, source.mask[:, None, :place])
-            tape = self.encoder.write(gate, recalled, tape)
-            looks.append(weights)
+        steps: list[Tensor] = []
+        for position, (query, gate) in enumerate(zip(queries, gates, strict=True)):
+            # Padding comes after the real positions, which thus never attend to it; the mask is for padding positions.
+            recalled, weights = self.encoder.recall(query, tape, source.mask[:, None, :position])
+            tape = self.encoder.append(gate, recalled, tape)
+            steps.append(weights)
         hidden, cell = tape.values.chunk(2, -1)  # (B, S, D) each
-        records = (Attention("encoder-self", 0, triangle(looks)),) if record else ()
+        records = (Attention("encoder-self", 0, causal_weights(steps)),) if record else ()
         return Memory(hidden, source.mask, cell, records)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), begin first."""
+        """prefix (B, T), from the begin symbol on."""
         projected = self.decoder.project(self.target_embedding(prefix))
         state = self.decoder.start(memory)
         contexts: list[Tensor] = []
-        looks: list[Look] = []
+        steps: list[StepWeights] = []
         for parts in zip(*(part.unbind(1) for part in projected), strict=True):
-            state, look = self.decoder(Inputs(*parts), state, memory.mask)
-            contexts.append(state.looked)
-            looks.append(look)
+            state, weights = self.decoder(Inputs(*parts), state, memory.mask)
+            contexts.append(state.context)
+            steps.append(weights)
         hidden = state.tape.values.chunk(2, -1)[0]  # (B, T, D)
-        outputs = self.combined(hidden, torch.stack(contexts, 1))  # (B, T, E)
+        outputs = self.combine_states(hidden, torch.stack(contexts, 1))  # (B, T, E)
         if not record:
             return Decoded(outputs)
-        cross = torch.stack([look.source for look in looks], 1)[:, None]  # (B, 1, T, S)
-        own = triangle([look.own for look in looks])  # (B, 1, T, T)
+        cross = torch.stack([weights.source for weights in steps], 1)[:, None]  # (B, 1, T, S)
+        own = causal_weights([weights.own for weights in steps])  # (B, 1, T, T)
         return Decoded(outputs, (Attention("decoder-self", 0, own), Attention("cross", 0, cross)))
 
     def start(self, memory: Memory) -> DecoderState:
-        """An empty tape, and the source's tape with its keys."""
+        """The decoder state before the first token."""
         return self.decoder.start(memory)
 
     def step(self, token: Tensor, state: DecoderState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,)."""
         inputs = self.decoder.project(self.target_embedding(token))
-        state, look = self.decoder(inputs, state, memory.mask)
-        output = self.combined(state.tape.values[:, -1].chunk(2, -1)[0], state.looked)  # (N, E)
+        state, weights = self.decoder(inputs, state, memory.mask)
+        output = self.combine_states(state.tape.values[:, -1].chunk(2, -1)[0], state.context)  # (N, E)
         if not record:
             return Step(output, state)
-        own, cross = up_to_its_own(look.own)[:, None, None], look.source[:, None, None]  # (N, 1, 1, ...)
+        own, cross = with_own_position(weights.own)[:, None, None], weights.source[:, None, None]  # (N, 1, 1, ...)
         return Step(output, state, (Attention("decoder-self", 0, own), Attention("cross", 0, cross)))
 
-    def combined(self, hidden: Tensor, looked: Tensor) -> Tensor:
-        """h and γ~ (..., D) each to what the output layer takes (..., E)."""
-        both = dropout(torch.cat([hidden, looked], -1), self.dropout, self.training)
-        return torch.tanh(self.combine(both))
+    def combine_states(self, hidden: Tensor, context: Tensor) -> Tensor:
+        """tanh(W [h; γ~]): (..., D) each to the input of the output layer (..., E)."""
+        states = dropout(torch.cat([hidden, context], -1), self.dropout, self.training)
+        return torch.tanh(self.combine(states))
 
     def logits(self, outputs: Tensor) -> Tensor:
         """(..., E) to (..., V)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 
-def up_to_its_own(weights: Tensor) -> Tensor:
-    """Weights (N, t) of the places before one, with its own place after them: (N, t + 1).
+def with_own_position(weights: Tensor) -> Tensor:
+    """Attention weights (N, t) to the earlier positions, with one for the own position appended: (N, t + 1).
 
-    No place looks at itself; but the first, which has nothing to look at, is recorded as if it did.
+    It is 0, but 1 at the first position, which has no earlier ones: every recorded row sums to 1.
     """
     return F.pad(weights, (0, 1), value=0.0 if weights.size(1) else 1.0)
 
 
-def triangle(looks: Sequence[Tensor]) -> Tensor:
-    """The weights of every place (N, t), t = 0, 1, ..., as one record (N, 1, T, T)."""
-    rows = [up_to_its_own(weights) for weights in looks]
+def causal_weights(steps: Sequence[Tensor]) -> Tensor:
+    """The attention weights (N, t) of positions t = 0, 1, ... as one lower triangle (N, 1, T, T)."""
+    rows = [with_own_position(weights) for weights in steps]
     return torch.stack([F.pad(row, (0, len(rows) - row.size(1))) for row in rows], 1)[:, None]
 
 

@@ -1,7 +1,7 @@
 """Luong et al., Effective Approaches to Attention-based Neural Machine Translation, EMNLP 2015.
 
 Attention comes after the decoder's top layer: h̃_t = tanh(W_c [c_t; h_t]) (eq. 5). Departures: the weights of local-p
-attention are normalised after the Gaussian (eq. 10 multiplies softmax weights by it, so that they sum to less than 1);
+attention are normalised after the Gaussian (eq. 10 multiplies the softmax by it, and the weights sum to less than 1);
 the output layer can be tied to the target embedding.
 """
 
@@ -14,7 +14,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
-from saccade.layers.attention import additive_scores, apart, dot_scores, masked_softmax, side_by_side, weighted_sum
+from saccade.layers.attention import (
+    additive_scores,
+    dot_scores,
+    group_by_sentence,
+    masked_softmax,
+    split_hypotheses,
+    weighted_sum,
+)
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
 from saccade.models.family import Costs, Family, ModelConfig
@@ -58,24 +65,24 @@ MINIATURE = LuongConfig(width=16, embedding=16, layers=2, dropout=0.0)
 
 
 class LuongState(NamedTuple):
-    """What the decoder keeps between steps."""
+    """The decoder state between steps."""
 
     layers: tuple[RecurrentState, ...]
     attentional: Tensor  # (N, D) h̃_{t-1}
-    keys: OfMemory[Tensor]  # (B, S, D) what states are compared with, projected once
+    keys: OfMemory[Tensor]  # (B, S, D), projected once
 
 
-class Looked(NamedTuple):
-    """Attentional states, and where they looked."""
+class AttentionalStates(NamedTuple):
+    """Attentional hidden states and the attention weights behind them."""
 
     attentional: Tensor  # (B, T, D) h̃
     weights: Tensor  # (B, T, S)
 
 
 class Luong(nn.Module):
-    """Recurrent stacks on both sides; the top of the decoder looks back at the top of the encoder."""
+    """Recurrent encoder and decoder; the top layer of the decoder attends to the top layer of the encoder."""
 
-    longest = None  # a recurrent decoder has no last place
+    longest = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: LuongConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -110,37 +117,37 @@ class Luong(nn.Module):
             x, last = layer(x, source.mask)  # (B, S, D)
             x = self.drop(x)
             lasts.append(last)
-        states = reverse(x, source.mask) if self.reverse_source else x  # the memory keeps the order of the source
+        states = reverse(x, source.mask) if self.reverse_source else x  # the memory is in source order
         return Memory(states, source.mask, summary=tuple(lasts))
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), begin first."""
+        """prefix (B, T), from the begin symbol on."""
         embedded = self.target_embedding(prefix)  # (B, T, E)
         state = self.start(memory)
         if self.input_feeding:
-            looked = self.fed(embedded, state, memory)
+            attended = self.decode_with_input_feeding(embedded, state, memory)
         else:
             x = embedded
             for layer, first in zip(self.decoder, state.layers, strict=True):
                 x = self.drop(layer(x, None, first)[0])  # (B, T, D)
-            looked = self.look(x, state.keys.value, memory)
-        records = (Attention("cross", 0, looked.weights[:, None]),) if record else ()
-        return Decoded(self.drop(looked.attentional), records)
+            attended = self.attend(x, state.keys.value, memory)
+        records = (Attention("cross", 0, attended.weights[:, None]),) if record else ()
+        return Decoded(self.drop(attended.attentional), records)
 
-    def fed(self, embedded: Tensor, state: LuongState, memory: Memory) -> Looked:
-        """Input feeding: every step waits for the h̃ of the one before."""
+    def decode_with_input_feeding(self, embedded: Tensor, state: LuongState, memory: Memory) -> AttentionalStates:
+        """Decode embedded (B, T, E) step by step: h̃_{t-1} is an input of step t."""
         bottom = self.decoder[0]
         assert isinstance(bottom, FedRecurrent)
         projected = bottom.project(embedded)  # (B, T, 4D)
-        looks: list[Looked] = []
-        for known in projected.unbind(1):  # a slice a place would make a gradient of full size a place
-            x, layers = self.advance(known, state)
-            looks.append(self.look(x[:, None], state.keys.value, memory))
-            state = LuongState(layers, looks[-1].attentional.squeeze(1), state.keys)
-        return Looked(*(torch.cat(parts, 1) for parts in zip(*looks, strict=True)))
+        steps: list[AttentionalStates] = []
+        for inputs in projected.unbind(1):  # one slice per position would cost one full-size gradient per position
+            x, layers = self.advance(inputs, state)
+            steps.append(self.attend(x[:, None], state.keys.value, memory))
+            state = LuongState(layers, steps[-1].attentional.squeeze(1), state.keys)
+        return AttentionalStates(*(torch.cat(parts, 1) for parts in zip(*steps, strict=True)))
 
     def advance(self, inputs: Tensor, state: LuongState) -> tuple[Tensor, tuple[RecurrentState, ...]]:
-        """One place through all layers: the projected (N, 4D) or plain (N, E) input to the top state (N, D)."""
+        """One step of all layers: the input, projected (N, 4D) or embedded (N, E), to the top hidden state (N, D)."""
         x, layers = inputs, []
         for layer, past in zip(self.decoder, state.layers, strict=True):
             if isinstance(layer, FedRecurrent):
@@ -152,21 +159,21 @@ class Luong(nn.Module):
         return x, tuple(layers)
 
     def start(self, memory: Memory) -> LuongState:
-        """Every decoder layer begins where its encoder layer ended; h̃_0 is zero."""
-        nothing = torch.zeros_like(memory.summary[-1].hidden)
-        return LuongState(memory.summary, nothing, OfMemory(self.key(memory.states)))
+        """Every decoder layer starts from the last state of its encoder layer; h̃_0 is zero."""
+        zeros = torch.zeros_like(memory.summary[-1].hidden)
+        return LuongState(memory.summary, zeros, OfMemory(self.key(memory.states)))
 
     def step(self, token: Tensor, state: LuongState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""
         embedded = self.target_embedding(token)  # (N, E)
         bottom = self.decoder[0]
         x, layers = self.advance(bottom.project(embedded) if isinstance(bottom, FedRecurrent) else embedded, state)
-        looked = self.look(side_by_side(x, len(memory.mask)), state.keys.value, memory)
-        attentional = looked.attentional.flatten(0, 1)  # (N, D)
-        records = (Attention("cross", 0, apart(looked.weights[:, None])),) if record else ()
+        attended = self.attend(group_by_sentence(x, len(memory.mask)), state.keys.value, memory)
+        attentional = attended.attentional.flatten(0, 1)  # (N, D)
+        records = (Attention("cross", 0, split_hypotheses(attended.weights[:, None])),) if record else ()
         return Step(self.drop(attentional), LuongState(layers, attentional, state.keys), records)
 
-    def look(self, states: Tensor, keys: Tensor, memory: Memory) -> Looked:
+    def attend(self, states: Tensor, keys: Tensor, memory: Memory) -> AttentionalStates:
         """States h_t (B, T, D) to h̃_t: score, softmax, context, combination (section 3.1, eqs. 5 and 7)."""
         query = self.query(states)  # (B, T, D)
         # dot: h_t h̄_s; general: h_t W h̄_s, W in the keys; concat: v tanh(W [h_t; h̄_s]), W in two halves
@@ -174,11 +181,11 @@ class Luong(nn.Module):
             context, weights = single_head_attention(query, keys, memory.states, memory.mask, self.energy)
         else:
             scores = dot_scores(query, keys) if self.energy is None else additive_scores(query, keys, self.energy)
-            nearness, inside = self.window(states, memory.mask)  # (B, T, S)
-            weights = masked_softmax(scores + nearness, memory.mask[:, None] & inside)
+            log_gaussian, inside = self.window(states, memory.mask)  # (B, T, S)
+            weights = masked_softmax(scores + log_gaussian, memory.mask[:, None] & inside)
             context = weighted_sum(weights, memory.states)
         # weights (B, T, S), context (B, T, D)
-        return Looked(torch.tanh(self.combine(torch.cat([context, states], -1))), weights)
+        return AttentionalStates(torch.tanh(self.combine(torch.cat([context, states], -1))), weights)
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout, in training."""
@@ -189,27 +196,28 @@ class Luong(nn.Module):
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 
 class PredictedWindow(nn.Module):
-    """Local-p attention: p_t = S · σ(v_p tanh(W_p h_t)), and a Gaussian around it (eqs. 9, 10)."""
+    """The window of local-p attention: p_t = S · σ(v_p tanh(W_p h_t)), with a Gaussian around it (eqs. 9, 10)."""
 
-    def __init__(self, width: int, reach: int) -> None:
+    def __init__(self, width: int, half_width: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(width, width, bias=False)  # W_p
         self.place = nn.Parameter(torch.empty(width))  # v_p
         nn.init.normal_(self.place, std=width**-0.5)
-        self.reach = reach
+        self.half_width = half_width  # D
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """States (B, T, D), mask (B, S) to the Gaussian's logarithm and the window, both (B, T, S)."""
-        furthest = mask.sum(1)[:, None] - 1  # (B, 1) places count from 0
-        share = torch.sigmoid(torch.tanh(self.hidden(states)) @ self.place)  # (B, T)
-        centre = furthest * share.to(torch.promote_types(share.dtype, torch.float32))  # bf16 cannot tell places apart
-        away = torch.arange(mask.size(1), device=mask.device) - centre[:, :, None]  # (B, T, S)
-        return -(away**2) / (2 * (self.reach / 2) ** 2), away.detach().abs() <= self.reach
+        """States (B, T, D) and mask (B, S) to the log of the Gaussian and the window's mask, both (B, T, S)."""
+        last = mask.sum(1)[:, None] - 1  # (B, 1) positions count from 0
+        fraction = torch.sigmoid(torch.tanh(self.hidden(states)) @ self.place)  # (B, T)
+        # In bf16 neighbouring positions of a long source would be equal.
+        centre = last * fraction.to(torch.promote_types(fraction.dtype, torch.float32))
+        distance = torch.arange(mask.size(1), device=mask.device) - centre[:, :, None]  # (B, T, S)
+        return -(distance**2) / (2 * (self.half_width / 2) ** 2), distance.detach().abs() <= self.half_width
 
 
 FAMILY = Family(

@@ -1,6 +1,7 @@
-"""The outline of a model: names and shapes without memory for the weights, to look at before anything is built.
+"""The outline of a model: names and shapes of its tensors, without memory for the weights.
 
-A number in a config may ask for more memory than there is, or for more layers than can be built in a day.
+An untrusted config may ask for more memory than there is, or for more layers than can be built in a day: the outline is
+checked first.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
-MOST_TENSORS = 10_000  # of one model; a stack of 600 Transformer layers has as many
+MAX_TENSORS = 10_000  # per model; 600 Transformer layers have about as many
 
 RANDOM = {"normal_", "uniform_"}
 FILLING = {"normal_", "uniform_", "fill_", "zero_", "__setitem__"}
@@ -24,10 +25,10 @@ ELEMENTWISE = {"mul", "__mul__", "__rmul__", "div", "__truediv__", "exp", "sin",
 
 
 class Shapes(TorchFunctionMode):
-    """Computes shapes only, for the functions that constructors call.
+    """Computes only shapes for the functions that constructors call.
 
-    Others go to the library's own meta device. It can do these too, but imports its compiler for that, which takes
-    longer than loading a model.
+    All other functions run on PyTorch's meta device. It supports these too, but imports its compiler for them, which
+    takes longer than loading a model.
     """
 
     def __torch_function__(
@@ -44,7 +45,7 @@ class Shapes(TorchFunctionMode):
 
 
 class Unfilled(TorchFunctionMode):
-    """Leaves parameters as they are when a constructor would fill them with random numbers."""
+    """Skips the random initialization of parameters in constructors."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -55,12 +56,12 @@ class Unfilled(TorchFunctionMode):
 
 
 def unfilled() -> TorchFunctionMode:
-    """While active, models are built without drawing their first weights: half of the time of loading one."""
+    """Skip random initialization while active: it takes half of the time of loading a model."""
     return Unfilled()
 
 
-def outline(make: Callable[[], nn.Module], most: int = MOST_TENSORS) -> nn.Module:
-    """What `make` builds, on no device; a ValueError if that cannot be built, or has more than `most` tensors."""
+def outline(make: Callable[[], nn.Module], most: int = MAX_TENSORS) -> nn.Module:
+    """Build the outline of what `make` builds; ValueError if that fails or has more than `most` tensors."""
     try:
         with at_most(most), torch.device("meta"), Shapes():
             return make()
@@ -70,14 +71,14 @@ def outline(make: Callable[[], nn.Module], most: int = MOST_TENSORS) -> nn.Modul
 
 @contextmanager
 def at_most(most: int) -> Iterator[None]:
-    """Stop whoever builds a model with more parameters than this, counted once for each name."""
+    """Raise ValueError while a model is built with more than `most` parameters; each name counts."""
     registered = 0
 
     def count(*_: object) -> None:
         nonlocal registered
         registered += 1
         if registered > most:
-            raise ValueError(f"it would have more than {most:,} tensors")
+            raise ValueError(f"the model would have more than {most:,} tensors")
 
     counter = register_module_parameter_registration_hook(count)
     try:
@@ -87,15 +88,17 @@ def at_most(most: int) -> Iterator[None]:
 
 
 def check_memory(model: nn.Module) -> None:
-    """Refuse an outline whose weights this machine cannot hold."""
+    """Raise ValueError if this machine has too little memory for the weights of an outline."""
     needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if needed > memory_size():
-        there, asked = memory_size() / 2**30, needed / 2**30
-        raise ValueError(f"its weights would take {asked:,.0f} GB, and this machine has {there:,.0f}")
+        needed_gb, size_gb = needed / 2**30, memory_size() / 2**30
+        raise ValueError(
+            f"the weights would take {needed_gb:,.0f} GB, and this machine has {size_gb:,.0f} GB of memory"
+        )
 
 
 def memory_size() -> float:
-    """The bytes of memory of this machine; infinite where the system does not tell."""
+    """The memory of this machine in bytes; infinite if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):

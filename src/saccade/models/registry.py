@@ -1,4 +1,4 @@
-"""The registry: one line a paper."""
+"""The registry of models: one line per paper."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saccade.config import build, merge
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.interface import VocabularySizes
 from saccade.models.family import Costs, Family, ModelConfig
-from saccade.models.outline import MOST_TENSORS, check_memory, outline, unfilled
+from saccade.models.outline import MAX_TENSORS, check_memory, outline, unfilled
 from saccade.untrusted_files import shown
 
 FAMILIES = {
@@ -30,27 +30,27 @@ FAMILIES = {
 
 
 class Choice(NamedTuple):
-    """A family and its settings: all that is needed to build a model, but for the vocabulary."""
+    """A model family and its config: with vocabulary sizes, all that is needed to build a model."""
 
     family: str
     config: ModelConfig
 
     def build(self, sizes: VocabularySizes) -> Any:
-        """The model with fresh weights, if this machine can hold them."""
+        """Build a model with random weights, if this machine has the memory."""
         self.outline(sizes)
         return self.make(sizes)
 
     def make(self, sizes: VocabularySizes) -> Any:
-        """The model with fresh weights, for settings whose outline was looked at."""
+        """Build a model with random weights, without the checks of `build`."""
         return load_family(self.family).model(self.config, sizes)
 
     def make_unfilled(self, sizes: VocabularySizes) -> Any:
-        """The model with whatever numbers were in memory as its weights, for somebody who will put all of them in."""
+        """Build a model with uninitialized weights, for callers that load all of them."""
         with unfilled():
             return self.make(sizes)
 
-    def outline(self, sizes: VocabularySizes, most: int = MOST_TENSORS) -> nn.Module:
-        """The model without memory for its weights: its names and shapes, once it is clear that it can be built."""
+    def outline(self, sizes: VocabularySizes, most: int = MAX_TENSORS) -> nn.Module:
+        """Build the model without memory for its weights: names and shapes, or an error if it cannot be built."""
         try:
             found = outline(partial(self.make, sizes), most)
             check_memory(found)
@@ -59,7 +59,7 @@ class Choice(NamedTuple):
         return found
 
     def costs(self) -> Costs:
-        """What its layers cost as their input grows."""
+        """The complexity of its layers."""
         family = load_family(self.family)
         return family.costs if family.costs_of is None else family.costs_of(self.config)
 
@@ -69,7 +69,7 @@ class Choice(NamedTuple):
 
 
 def load_family(name: str) -> Family:
-    """The family of this name; its module is imported only now."""
+    """Load a family by name, and import its module."""
     if name not in FAMILIES:
         raise SaccadeError(f"unknown model family '{name}'", do=did_you_mean(name, FAMILIES))
     family: Family = importlib.import_module(FAMILIES[name]).FAMILY
@@ -77,12 +77,12 @@ def load_family(name: str) -> Family:
 
 
 def presets() -> dict[str, Choice]:
-    """Every named size of every family."""
+    """The presets of all families."""
     return {preset: Choice(name, config) for name in FAMILIES for preset, config in load_family(name).presets.items()}
 
 
 def choose(values: Mapping[str, Any], *, where: str = "model") -> Choice:
-    """The choice in `{preset: transformer-tiny, dropout: 0.3}` or `{family: transformer, width: 64, …}`."""
+    """Parse a choice: `{preset: transformer-tiny, dropout: 0.3}` or `{family: transformer, width: 64, …}`."""
     if not isinstance(values, Mapping):
         raise SaccadeError(f"the model cannot be {shown(values)}", where=where, do="give a preset or a family")
     changes = dict(values)

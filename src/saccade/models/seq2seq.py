@@ -1,6 +1,6 @@
 """Sequence to sequence through one vector: Sutskever, Vinyals and Le, NIPS 2014; Cho et al., EMNLP 2014.
 
-The encoder's last state is all that the decoder ever learns of the source: the bottleneck that attention removed.
+The decoder knows the source only through the last state of the encoder: the bottleneck that attention removed.
 Departures: the first state of each decoder layer is predicted from that of its encoder layer by a linear map (Cho et
 al.: tanh(V c)) instead of copied (Sutskever et al.); the output layer can be tied to the target embedding.
 """
@@ -53,14 +53,14 @@ MINIATURE = Seq2SeqConfig(width=16, embedding=16, layers=2)
 
 
 class Seq2SeqState(NamedTuple):
-    """What the decoder keeps between steps."""
+    """The decoder state between steps."""
 
     layers: tuple[RecurrentState, ...]
-    context: Tensor | None  # (N, D) the encoder's last state, if it is fed at every step
+    context: Tensor | None  # (N, D) the last state of the encoder, if it is an input of every step
 
 
 class Bridge(nn.Module):
-    """The first state of a decoder layer from the last state of an encoder layer."""
+    """Predicts the first state of a decoder layer from the last state of its encoder layer."""
 
     def __init__(self, cell: CellKind, width: int) -> None:
         super().__init__()
@@ -68,15 +68,15 @@ class Bridge(nn.Module):
         self.cell = nn.Linear(width, width) if cell == "lstm" else None
 
     def forward(self, last: RecurrentState) -> RecurrentState:
-        """tanh(V c), as a hidden state is never larger than 1; a cell may be."""
+        """tanh(V c) for the hidden state, which lies in (-1, 1); the cell is not bounded and gets no tanh."""
         hidden = torch.tanh(self.hidden(last.hidden))
         return RecurrentState(hidden, None if self.cell is None else self.cell(last.cell))
 
 
 class Seq2Seq(nn.Module):
-    """A recurrent stack reads, its last state is handed over, a recurrent stack writes."""
+    """A recurrent encoder and a recurrent decoder that starts from the encoder's last state."""
 
-    longest = None  # a recurrent decoder has no last place
+    longest = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: Seq2SeqConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Seq2Seq(nn.Module):
         return Memory(x, source.mask, summary=tuple(lasts))
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), begin first; nothing that a step makes is needed before it, so all layers run whole."""
+        """prefix (B, T), from the begin symbol on; each layer runs over all positions at once."""
         state = self.start(memory)
         x = self.target_embedding(prefix)  # (B, T, E)
         if state.context is not None:
@@ -116,12 +116,12 @@ class Seq2Seq(nn.Module):
         return Decoded(x)
 
     def start(self, memory: Memory) -> Seq2SeqState:
-        """Every decoder layer begins with what its encoder layer ended with, seen through the bridge."""
+        """The first state of every decoder layer, predicted from the last state of its encoder layer."""
         states = tuple(bridge(last) for bridge, last in zip(self.bridge, memory.summary, strict=True))
         return Seq2SeqState(states, memory.summary[-1].hidden if self.context else None)
 
     def step(self, token: Tensor, state: Seq2SeqState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,); the memory is not looked at again."""
+        """token (N,); a step does not read the memory."""
         x = self.target_embedding(token)  # (N, E)
         if state.context is not None:
             x = torch.cat([x, state.context], -1)
@@ -141,7 +141,7 @@ class Seq2Seq(nn.Module):
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 

@@ -1,8 +1,8 @@
 """The largest logit of each row without computing all logits: an int8 screen with exact bounds.
 
-Greedy search needs the largest logit alone. Products with the int8 output layer give every logit within a known error;
-only the few logits that could be the largest are then computed in float32. The token is the one that all float32 logits
-would give, up to rounding.
+Greedy search needs only the largest logit. The int8 output layer gives every logit with a known error bound; only the
+few logits that could be the largest are then computed in float32. The token is the argmax of the float32 logits, up to
+rounding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def argmax_int8(
 ) -> tuple[Tensor, Tensor]:
     """The largest logit (N,) and its token (N,) of x (N, D) · weight^T + bias; -inf where all tokens are suppressed.
 
-    Without `exact` the int8 logits decide.
+    Without `exact` the argmax is that of the int8 logits.
     """
     require_alike("argmax_int8", x=x)
     require_shape("argmax_int8", "x", x, None, weight.inputs)

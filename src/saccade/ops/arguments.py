@@ -21,7 +21,7 @@ def require_alike(op: str, **tensors: Tensor | None) -> None:
 
 
 def require_shape(op: str, name: str, x: Tensor, *shape: int | None) -> None:
-    """Raise ValueError unless a tensor has this shape; None stands for any size."""
+    """Raise ValueError unless a tensor has this shape; None means any size."""
     if x.dim() != len(shape) or any(size is not None and size != own for size, own in zip(shape, x.shape, strict=True)):
         expected = ", ".join("*" if size is None else str(size) for size in shape)
         raise ValueError(f"{op}: {name} has shape {tuple(x.shape)}, expected ({expected})")
@@ -40,9 +40,9 @@ def require_indices(op: str, name: str, x: Tensor, size: int, *, device: torch.d
 
 
 def require_heads(op: str, width: int, heads: int) -> None:
-    """Raise ValueError unless the heads share the width evenly."""
+    """Raise ValueError unless the width is a multiple of the number of heads."""
     if heads < 1 or width < 1 or width % heads:
-        raise ValueError(f"{op}: {heads} heads cannot share a width of {width} evenly")
+        raise ValueError(f"{op}: {heads} heads do not divide a width of {width}")
 
 
 def address(x: Tensor | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Bias and rectifier in one pass."""
+"""Bias and ReLU in one pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bias_relu(x: Tensor, bias: Tensor) -> Tensor:
 
 
 class BiasReluKernel(torch.autograd.Function):
-    """The rectifier on the kernel, in place."""
+    """Bias and ReLU on the kernel, in place."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:

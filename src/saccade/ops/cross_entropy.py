@@ -1,7 +1,7 @@
 """Cross-entropy with label smoothing, chunk by chunk over the output layer, so that all logits never exist at once.
 
 Smoothing ε spreads ε over the whole vocabulary (Vaswani et al. 2017, section 5.4). The paired variant adds the
-symmetric divergence of two predictions of one token (R-Drop: Liang et al. 2021, eq. 4).
+symmetric KL divergence of two predictions of one token (R-Drop: Liang et al. 2021, eq. 4).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LossAndGrad(NamedTuple):
 
     target: Tensor  # (n,) -log p of the target
     mean: Tensor  # (n,) mean of -log p over the vocabulary
-    gradient: Tensor  # (n, V) of the logits; without meaning if not asked for
+    gradient: Tensor  # (n, V) of the logits; undefined without `needs_grad`
     divergence: Tensor | None = None  # (n / 2,) of pairs
 
 
@@ -61,12 +61,12 @@ def chunked_cross_entropy(
     require_indices(op, "targets", targets, weight.size(0), device=x.device)
     if consistency and len(x) % 2:
         raise ValueError(f"{op}: {len(x)} rows are not pairs")
-    needs_grad = torch.is_grad_enabled()  # asked here: inside of `forward` it is always off
+    needs_grad = torch.is_grad_enabled()  # inside of `forward` gradients are always disabled
     return CrossEntropy(*ChunkedCrossEntropy.apply(x, weight, bias, targets, smoothing, consistency, needs_grad))  # type: ignore[no-untyped-call]
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """The last product of the output layer and the loss in one.
+    """The last matrix product of the output layer, fused with the loss.
 
     The gradient is computed in the forward pass, while the logits of a chunk are in the cache; `backward` scales it.
     """
@@ -104,7 +104,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 continue
             x_grad[rows] = found.gradient @ weight
             if buffer is None:
-                weight_grad += found.gradient.t() @ chunk  # under autocast the product is narrower than the sum
+                weight_grad += found.gradient.t() @ chunk  # under autocast the product has a narrower dtype
             else:
                 weight_grad.addmm_(found.gradient.t(), chunk)
             if bias_grad is not None:

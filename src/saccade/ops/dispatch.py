@@ -14,7 +14,7 @@ allowed = True
 
 
 def runs_on_kernel(x: Tensor) -> bool:
-    """Whether a kernel can run: float32 on the CPU, kernels built, no autocast, no graph that torch.compile records."""
+    """Whether a kernel can run: float32 on the CPU, kernels built, no autocast, not under torch.compile."""
     ours = not torch.compiler.is_compiling() and x.device.type == "cpu" and x.dtype == torch.float32
     return ours and kernels_in_use() and not torch.is_autocast_enabled("cpu")
 

@@ -16,8 +16,8 @@ from saccade.csrc.library import kernel, library
 from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 
-MOST_INPUTS = 65536
-"""The largest input width: the sum of as many int8 products fits into 32 bits."""
+MAX_INPUTS = 65536
+"""The maximum input width: a sum of this many int8 products fits into 32 bits."""
 
 
 class QuantizedMatrix:
@@ -112,7 +112,7 @@ def panel_sizes() -> tuple[int, int, int]:
 
 def quantizable(weight: Tensor) -> bool:
     """Whether a tensor is a matrix that the int8 kernels can hold."""
-    matrix = weight.dim() == 2 and weight.numel() > 0 and weight.is_contiguous() and weight.size(1) <= MOST_INPUTS
+    matrix = weight.dim() == 2 and weight.numel() > 0 and weight.is_contiguous() and weight.size(1) <= MAX_INPUTS
     return matrix and runs_on_kernel(weight) and int8_available()
 
 

@@ -1,8 +1,8 @@
 """Attention of one new position per hypothesis to its KV cache and to the memory; the kernels are for inference only.
 
-Both caches have two forms. The kernels read projections in the tensors that the steps wrote: a hypothesis remembers
-which row of each earlier step is its own, so beam search reorders row numbers and never copies keys or values. The
-reference reads one batch-first tensor of keys and values. Neither is overwritten: states can be branched and copied.
+Both caches have two forms. The kernels read projections in the tensors that the steps wrote: a hypothesis keeps the
+index of its row at each earlier step, so beam search reorders indices and copies no keys or values. The reference reads
+one batch-first tensor of keys and values. Neither form is modified in place, so states can be branched and copied.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Window(NamedTuple):
 
     starts: Tensor  # (B,) the first position
     counts: Tensor  # (B,) the number of positions
-    longest: int  # no window has more positions
+    longest: int  # the maximum number of positions of a window
 
 
 class StepAttention(NamedTuple):
@@ -126,7 +126,7 @@ def kv_cache_attention(qkv: Tensor, cache: KVCache, bias: Tensor, heads: int, *,
 
 
 def check_steps(op: str, qkv: Tensor, cache: KVCache) -> None:
-    """Raise unless the steps fit each other, and every hypothesis points at a row that its earlier step has."""
+    """Raise unless the steps have matching shapes and `origin` has valid row indices for every step."""
     steps, origin = cache.steps.value, cache.origin
     if origin.dtype != torch.int64 or origin.device != qkv.device:
         raise TypeError(f"{op}: origin is {origin.dtype} on {origin.device}")
@@ -140,7 +140,7 @@ def check_steps(op: str, qkv: Tensor, cache: KVCache) -> None:
     if origin.device.type == "cpu":
         sizes = torch.tensor([len(step) for step in steps])
         if bool(((origin < 0) | (origin >= sizes)).any()):
-            raise IndexError(f"{op}: origin points at a row that an earlier step does not have")
+            raise IndexError(f"{op}: origin has a row index that an earlier step does not have")
 
 
 def kv_cache_reference(
@@ -212,7 +212,7 @@ def memory_attention(
 
 
 def check_memory(op: str, memory: MemoryCache, window: Window | None) -> None:
-    """Raise unless the sentences' rows are rows of the memory."""
+    """Raise unless the row ranges of all sentences, and their windows, are within the memory."""
     first, counts, longest = memory.first, memory.counts, memory.longest
     parts = [("counts", counts)]
     parts += [] if first is None else [("first", first)]

@@ -1,4 +1,4 @@
-"""Linear maps: float32 or int8 weights, with kernels for a few rows."""
+"""Linear layers: float32 or int8 weights, with kernels for a few rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from saccade.ops.dispatch import runs_on_inference_kernel, runs_on_kernel
 from saccade.ops.int8_linear import int8_linear, quantized_form
 
 MOST_ROWS = 8
-"""The most rows for which our kernel is faster than the library's matrix product."""
+"""The maximum number of rows for which our kernel is faster than PyTorch's matrix product."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -38,7 +38,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def linear_kernel(x: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> Tensor:
-    """The linear map of a few rows on the kernel."""
+    """A linear layer of a few rows on the kernel."""
     out = x.new_empty(*x.shape[:-1], len(weight))
     bias = None if bias is None else bias.contiguous()
     kernel("linear", rows, x.size(-1), len(weight), *map(address, (x, weight, bias, out)))
@@ -57,7 +57,7 @@ def packed_linear(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class TransposedLinear(torch.autograd.Function):
-    """x · weight^T with a transposed copy of the weight, which makes the library's product faster for many rows."""
+    """x · weight^T with a transposed copy of the weight, which makes PyTorch's product faster for many rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 import torch
 from torch import Tensor
@@ -19,10 +19,11 @@ class PackedLayout:
     cu_seqlens: Tensor  # (B + 1,) int64, cumulative sequence lengths, from 0 to N
     indices: Tensor | None  # (N,) int64, position b·T + t in the padded batch
     mask: Tensor  # (B, T), True where a position is real
+    checked: InitVar[bool] = False  # whether the caller knows that these fit each other: checks take 30 µs
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
         cu_seqlens, indices, mask = self.cu_seqlens, self.indices, self.mask
-        if indices is None:
+        if indices is None or checked:
             return
         if cu_seqlens.dtype != torch.int64 or indices.dtype != torch.int64 or mask.dtype != torch.bool:
             raise TypeError("PackedLayout: cu_seqlens and indices must be torch.int64, mask torch.bool")
@@ -43,7 +44,7 @@ class PackedLayout:
             return cls(torch.arange(mask.size(0) + 1, device=mask.device) * mask.size(1), None, mask)
         cu_seqlens = torch.zeros(mask.size(0) + 1, dtype=torch.int64, device=mask.device)
         torch.cumsum(mask.sum(1), 0, out=cu_seqlens[1:])
-        return cls(cu_seqlens, mask.flatten().nonzero().squeeze(1), mask)
+        return cls(cu_seqlens, mask.flatten().nonzero().squeeze(1), mask, checked=True)
 
     @property
     def total(self) -> int:

@@ -1,10 +1,10 @@
-"""LSTM and GRU cells: the next state from the gates' sums.
+"""LSTM and GRU cells: the next state from the pre-activations of the gates.
 
     LSTM    i, f, g, o = σ, σ, tanh, σ of (W x + U h + b);  c' = f∘c + i∘g;  h' = o∘tanh(c')
     GRU     r, z = σ of (W x + U h + b);  n = tanh(W x + b + r∘(U h + b'));  h' = (1-z)∘n + z∘h
 
 The GRU is PyTorch's: the reset gate r acts after the product with U, not before it as in Cho et al. 2014, eq. 8, so
-that one product makes all three parts. The kernels have no backward pass.
+that one matrix product gives all three parts. The kernels have no backward pass.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def recurrent_cell(
     input_bias: Tensor | None = None,
     recurrent_bias: Tensor | None = None,
 ) -> RecurrentState:
-    """The next state (B, H) from the input's and the state's projections (B, G·H), and a second input's, `fed`.
+    """The next state (B, H) from the projections (B, G·H) of the input, the state and a second input, `fed`.
 
     Gates are in the order i, f, g, o (LSTM) or r, z, n (GRU); biases (G·H,) are added here.
     """
@@ -152,20 +152,20 @@ def scan_reference(
 
 
 def advance(projections: RecurrentGates, before: RecurrentState, after: RecurrentState) -> None:
-    """One step on the kernel; in place if both states are the same tensors."""
+    """Run one step on the kernel; in place if `before` and `after` are the same tensors."""
     parts = (part.data_ptr() for part in (*before, *after) if part is not None)
     kernel("gru_cell" if before.cell is None else "lstm_cell", *before.hidden.shape, byref(projections), *parts)
 
 
 def lstm_state(gates: Tensor, cell: Tensor) -> RecurrentState:
-    """The next state from the four gates' sums (B, 4H), in the order i, f, g, o, and the cell (B, H)."""
-    write, keep, new, read = gates.chunk(4, -1)
-    cell = torch.sigmoid(keep) * cell + torch.sigmoid(write) * torch.tanh(new)
-    return RecurrentState(torch.sigmoid(read) * torch.tanh(cell), cell)
+    """The next state from pre-activations (B, 4H), in the order i, f, g, o, and the cell (B, H)."""
+    input_gate, forget_gate, new, output_gate = gates.chunk(4, -1)
+    cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(new)
+    return RecurrentState(torch.sigmoid(output_gate) * torch.tanh(cell), cell)
 
 
 def gru_state(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> RecurrentState:
-    """The next state from the input's and the state's sums (B, 3H), in the order r, z, n, and the state (B, H)."""
+    """The next state from the projections of input and state (B, 3H), in the order r, z, n, and the state (B, H)."""
     width = hidden.size(-1)
     reset, update = torch.sigmoid(inputs[:, : 2 * width] + recurrent[:, : 2 * width]).chunk(2, -1)
     new = torch.tanh(torch.addcmul(inputs[:, 2 * width :], reset, recurrent[:, 2 * width :]))

@@ -1,6 +1,6 @@
 """Recurrent layers over sequences and for one step: PyTorch's fused layers, or the cell kernels without gradients.
 
-The kernels compute a step's gates in one pass, write both directions into one tensor, and project repeated inputs once.
+The kernels fuse the gates of a step, write both directions into one tensor, and project repeated inputs once.
 Weights are those of `nn.LSTM` and `nn.GRU` with one layer: W (G·H, inputs), U (G·H, H) and their biases (G·H,).
 """
 
@@ -33,7 +33,7 @@ class RecurrentWeights(NamedTuple):
 
 
 def kind_of(layer: nn.RNNBase) -> CellKind:
-    """The kind of a layer."""
+    """The cell kind of `nn.LSTM` or `nn.GRU`."""
     return "lstm" if isinstance(layer, nn.LSTM) else "gru"
 
 
@@ -42,15 +42,15 @@ def recurrent_layer(
 ) -> tuple[Tensor, RecurrentState]:
     """x (B, T, inputs) to all outputs (B, T, H), and the state after the last real position of each sequence.
 
-    Real positions come before padding. The layer runs in the dtype of its weights, whatever autocast says: fused GPU
-    layers know only its half precision.
+    Real positions come before padding. The layer runs in the dtype of its weights, without autocast: fused GPU
+    layers support only half precision under autocast.
     """
     require_shape("recurrent_layer", "x", x, None, None, layer.input_size)
     if mask is not None:
         require_shape("recurrent_layer", "mask", mask, *x.shape[:2])
     if mask is not None and state is None and runs_on_inference_kernel(x):
         outputs = x.new_zeros(*mask.shape, layer.hidden_size)
-        return outputs, scan_layer(layer, x.flatten(0, 1), own_rows(mask), forward_order(mask), outputs)
+        return outputs, scan_layer(layer, x.flatten(0, 1), flat_indices(mask), forward_order(mask), outputs)
     with torch.autocast(x.device.type, enabled=False):
         return run_layer(layer, x.to(RecurrentWeights.of(layer).input.dtype), mask, state)
 
@@ -58,7 +58,7 @@ def recurrent_layer(
 def bidirectional_layer(
     forward: nn.RNNBase, backward: nn.RNNBase, x: Tensor, rows: Tensor, mask: Tensor
 ) -> tuple[Tensor, RecurrentState, RecurrentState]:
-    """Two layers over one sequence from either end: outputs (B, S, 2H), forward first, and the last state of each.
+    """A forward and a backward layer over one sequence: outputs (B, S, 2H), forward first, and the last state of each.
 
     Position s of sequence b has the input x[rows[b, s]], x (R, inputs): inputs that repeat are projected once.
     """
@@ -71,9 +71,9 @@ def bidirectional_layer(
         end = scan_layer(forward, x, rows, forward_order(mask), out[..., :width])
         return out, end, scan_layer(backward, x, rows, reverse_order(mask), out[..., width:])
     inputs = x.index_select(0, rows.flatten()).view(*rows.shape, -1)
-    there, end = recurrent_layer(forward, inputs, mask)
-    back, beginning = recurrent_layer(backward, reverse(inputs, mask), mask)
-    return torch.cat([there, reverse(back, mask)], -1), end, beginning
+    forward_outputs, end = recurrent_layer(forward, inputs, mask)
+    backward_outputs, beginning = recurrent_layer(backward, reverse(inputs, mask), mask)
+    return torch.cat([forward_outputs, reverse(backward_outputs, mask)], -1), end, beginning
 
 
 def recurrent_step(layer: nn.RNNBase, x: Tensor, state: RecurrentState) -> RecurrentState:
@@ -110,7 +110,7 @@ def fed_recurrent_step(
 
 
 def scan_layer(layer: nn.RNNBase, x: Tensor, rows: Tensor, order: Tensor, out: Tensor) -> RecurrentState:
-    """A layer over the rows (B, S) of x (R, inputs), in the order (B, S) of their positions; outputs go to `out`."""
+    """Run a layer over the rows (B, S) of x (R, inputs), in an order (B, S) of positions; writes to `out`."""
     weights = RecurrentWeights.of(layer)
     biases = weights.input_bias, weights.recurrent_bias
     return scan(kind_of(layer), linear(x, weights.input), weights.recurrent, *biases, rows, order, out)
@@ -124,7 +124,7 @@ def run_layer(
     if mask is None:
         outputs, final = layer(x, first)
         return outputs, batch_first(final)
-    if kind_of(layer) == "gru":  # the state is the last output, so the layer may run over padding
+    if kind_of(layer) == "gru":  # the state is the last real output, so the layer can run over padding
         outputs, _ = layer(x, first)
         return outputs, RecurrentState(last(outputs, mask), None)
     lengths = mask.sum(1).clamp(min=1).cpu()
@@ -134,20 +134,20 @@ def run_layer(
 
 
 def layer_first(state: RecurrentState, dtype: torch.dtype) -> Tensor | tuple[Tensor, Tensor]:
-    """A state as `nn.LSTM` and `nn.GRU` take it: with a layer dimension first."""
+    """A state as an argument of `nn.LSTM` and `nn.GRU`, with a layer dimension first."""
     hidden = state.hidden[None].to(dtype)
     return hidden if state.cell is None else (hidden, state.cell[None].to(dtype))
 
 
 def batch_first(final: Tensor | tuple[Tensor, Tensor]) -> RecurrentState:
-    """A state from what `nn.LSTM` and `nn.GRU` return."""
+    """The state in the return value of `nn.LSTM` and `nn.GRU`."""
     if isinstance(final, Tensor):
         return RecurrentState(final[0], None)
     return RecurrentState(final[0][0], final[1][0])
 
 
-def own_rows(mask: Tensor) -> Tensor:
-    """Row numbers (B, S) of a flattened padded batch."""
+def flat_indices(mask: Tensor) -> Tensor:
+    """The index (B, S) of each position in the flattened padded batch."""
     return torch.arange(mask.numel(), device=mask.device).view(mask.shape)
 
 

@@ -27,12 +27,12 @@ def own_generator(seed: int) -> Iterator[None]:
 
 
 def generator_of(device: torch.device) -> torch.Generator | None:
-    """The generator of the current thread; None stands for PyTorch's default generator."""
+    """The generator of the current thread, or None for PyTorch's default generator."""
     return getattr(_thread, "generator", None) if device.type == "cpu" else None
 
 
 def draw_seed() -> int:
-    """A seed for another kind of generator, drawn from the current one: `torch.manual_seed` controls all randomness."""
+    """Draw a seed for another generator from the current one: `torch.manual_seed` controls all randomness."""
     cpu = torch.device("cpu")
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator_of(cpu)))
 

@@ -12,7 +12,7 @@ from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
 
 MOST_QUERIES = 8
-"""The most queries of a sentence for which the kernel is faster than two batched matrix products."""
+"""The maximum number of queries per sentence for which the kernel is faster than two batched matrix products."""
 
 
 class SingleHeadAttention(NamedTuple):

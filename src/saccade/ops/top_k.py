@@ -12,16 +12,16 @@ from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_indices, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 
-LAYERS = 8  # the reference folds a row into so many layers to find its largest entries,
-FOLDED = 8  # if that leaves at least this many times as many columns as are wanted
+LAYERS = 8  # the reference folds a row into this many layers
+MIN_FOLD = 8  # but only if a layer has at least this many times `count` columns
 
 
 class AllowedTokens(NamedTuple):
-    """Lists of token ids, and which list each row of logits keeps to."""
+    """Lists of token ids, and the list that each row of logits is restricted to."""
 
-    row: Tensor  # (N,) number of the list
-    starts: Tensor  # (lists + 1,) where each list begins in `tokens`, and where the last one ends
-    tokens: Tensor  # (sum of the lengths,) ids, rising within a list
+    row: Tensor  # (N,) index of the list
+    starts: Tensor  # (lists + 1,) offset of each list in `tokens`, and the end of the last one
+    tokens: Tensor  # (sum of the lengths,) ids, ascending within a list
 
 
 def top_k(
@@ -29,8 +29,8 @@ def top_k(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and ids (N, count) of the most probable tokens of logits (N, V), best first.
 
-    The logits are overwritten. `suppressed` ids are left out but keep their share of the probability. With `allowed`,
-    the probabilities are those among the allowed tokens of a row.
+    The logits are overwritten. `suppressed` ids are excluded, but stay in the normalization. With `allowed`, the
+    probabilities are normalized over the allowed tokens of a row.
     """
     require_alike("top_k", logits=logits)
     require_shape("top_k", "logits", logits, None, None)
@@ -55,7 +55,7 @@ def top_k(
 
 
 def check_allowed(allowed: AllowedTokens, logits: Tensor) -> None:
-    """Raise unless every row has a list, and every list holds rising ids of the vocabulary."""
+    """Raise unless every row has a list, and every list has ascending ids of the vocabulary."""
     rows, vocabulary = logits.shape
     require_shape("top_k", "allowed.row", allowed.row, rows)
     require_indices("top_k", "allowed.row", allowed.row, len(allowed.starts) - 1, device=logits.device)
@@ -63,10 +63,10 @@ def check_allowed(allowed: AllowedTokens, logits: Tensor) -> None:
     require_indices("top_k", "allowed.tokens", allowed.tokens, vocabulary, device=logits.device)
     if bool((allowed.starts.diff() < 1).any()):
         raise ValueError("top_k: every list of allowed tokens must have at least one token")
-    rising = allowed.tokens.diff() > 0
-    rising[allowed.starts[1:-1] - 1] = True  # from one list to the next
-    if not bool(rising.all()):
-        raise ValueError("top_k: the allowed tokens of a list must rise")
+    ascending = allowed.tokens.diff() > 0
+    ascending[allowed.starts[1:-1] - 1] = True  # from one list to the next
+    if not bool(ascending.all()):
+        raise ValueError("top_k: the allowed tokens of a list must be ascending")
 
 
 def top_k_reference(
@@ -93,19 +93,19 @@ def disallowed_mask(allowed: AllowedTokens, vocabulary: int) -> Tensor:
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Values and columns of the `count` largest entries of each row of (N, V), falling.
+    """Values and columns (N, count) of the largest entries of each row of (N, V), descending.
 
-    The largest entries are in the columns whose maxima are largest when a row is folded into a few layers. A maximum is
-    cheap, and a fraction of the row is left to sort: twice as fast as `topk` of the whole row.
+    A row is folded into a few layers; the largest entries are in the columns with the largest maxima over the layers. A
+    maximum is cheap and leaves a fraction of the row to sort: twice as fast as `topk` of the full row.
     """
     if count == 1:
-        best = values.max(dim=1, keepdim=True)
-        return best.values, best.indices
+        maximum = values.max(dim=1, keepdim=True)
+        return maximum.values, maximum.indices
     rows, width = values.shape
     columns = width // LAYERS
-    if columns < FOLDED * count:
-        found, places = values.topk(count)
-        return found, places
+    if columns < MIN_FOLD * count:
+        best = values.topk(count)
+        return best.values, best.indices
     folded = values[:, : LAYERS * columns].view(rows, LAYERS, columns)
     tops = folded.amax(1).topk(count, sorted=False).indices  # (N, count)
     layers = torch.arange(LAYERS, device=tops.device)[:, None] * columns

@@ -1,7 +1,7 @@
-"""Multi-head attention over packed sequences, as FlashAttention's varlen interface (Vaswani et al. 2017, eq. 1).
+"""Multi-head attention over packed sequences, with FlashAttention's varlen interface (Vaswani et al. 2017, eq. 1).
 
 Queries, keys and values are given as projections without their bias: the kernel adds it while it reads them. The bias
-of the keys shifts all scores of a query alike and has no effect on the softmax.
+of the keys adds a constant to all scores of a query and has no effect on the softmax.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from saccade.ops.dropout import dropout as apply_dropout
 from saccade.ops.packed import PackedLayout
 
 LONGEST = 512
-"""The longest sequence for the kernel; PyTorch's fused attention is faster beyond."""
+"""The maximum sequence length for the kernel; PyTorch's fused attention is faster for longer ones."""
 
 
 class VarlenAttention(NamedTuple):

@@ -8,11 +8,13 @@ from typing import Any
 from torch import nn
 
 from saccade.interface import Translates
+from saccade.models.convs2s import ConvS2S
 from saccade.models.transformer import Transformer
+from saccade.plans.convs2s_plan import ConvS2SPlan
 from saccade.plans.quantization import QuantizedPlan
 from saccade.plans.transformer_plan import TransformerPlan
 
-PLANS: Mapping[type[nn.Module], Callable[..., Any]] = {Transformer: TransformerPlan}
+PLANS: Mapping[type[nn.Module], Callable[..., Any]] = {Transformer: TransformerPlan, ConvS2S: ConvS2SPlan}
 
 
 def plan_for(model: Translates, *, quantize: bool = False) -> Translates:

@@ -1,4 +1,4 @@
-"""Drawings of an attention matrix: where the model looked while it wrote, in the terminal and as PNG.
+"""Attention maps: attention weights as a heat map, in the terminal and as PNG.
 
 Shapes: H heads, T target pieces, S source pieces.
 """
@@ -34,18 +34,18 @@ SMALLEST_LABEL = 6
 COLOR_MAP = "Blues"
 TITLE_FONT = 11.0
 LONGEST_LABEL = 40
-PANEL_INCHES = 0.9  # the title above a small panel needs as much
+PANEL_INCHES = 0.9  # minimum width, for the title of a panel
 POINTS_PER_INCH = 72
-LETTER = 0.62  # mean width of a letter over the font size; also the font size over a cell that it fills well
+LETTER = 0.62  # mean letter width relative to the font size; also the font size relative to the cell
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a drawing fits the terminal."""
+    """The layout of a map in the terminal."""
 
     label_width: int
     cell_width: int
-    band: int  # source pieces side by side
+    band: int  # source pieces per band
 
 
 def draw_terminal(
@@ -56,10 +56,10 @@ def draw_terminal(
     width: int | None = None,
     color: bool = False,
 ) -> str:
-    """One row a target piece, one column a source piece, the darker the stronger.
+    """Draw weights (T, S) as text: one row per target piece, one column per source piece, dark for large weights.
 
-    Source pieces stand upright above their columns. Where the columns do not fit the width (the terminal's, if none is
-    given), they get narrower, and then continue below in further bands. The last line explains the shades.
+    Source pieces are written vertically above their columns. If the columns exceed the width (by default that of the
+    terminal), they get narrower, then continue below in more bands. The last line is the scale.
     """
     matrix = checked(source, target, weights)
     layout = fit(source, target, shutil.get_terminal_size().columns if width is None else width)
@@ -83,7 +83,7 @@ def draw_terminal(
 
 
 def checked(source: Sequence[str], target: Sequence[str], weights: Weights) -> Weights:
-    """The weights (T, S) as an array without gaps, or an error if they belong to another pair of sequences."""
+    """The weights (T, S) as an array, with 0 for NaN and infinity; a shape that does not fit the pieces is an error."""
     matrix = np.asarray(weights, dtype=np.float64)
     if matrix.shape != (len(target), len(source)):
         raise SaccadeError(
@@ -91,12 +91,12 @@ def checked(source: Sequence[str], target: Sequence[str], weights: Weights) -> W
             do="give one row of weights for each target piece and one column for each source piece",
         )
     if not matrix.size:
-        raise SaccadeError(f"nothing to draw: {len(target)} target and {len(source)} source pieces")
+        raise SaccadeError(f"nothing to plot: {len(target)} target and {len(source)} source pieces")
     return np.nan_to_num(matrix, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def fit(source: Sequence[str], target: Sequence[str], width: int) -> Layout:
-    """The widest columns with which all stand side by side, else as few bands as the width allows."""
+    """The widest columns that fit one band, or else the smallest number of bands."""
     longest = max(cells(visible(piece)) for piece in target)
     label_width = min(longest, max(SMALLEST_LABEL, width // 3))
     available = max(width - label_width - 1, 2)
@@ -108,40 +108,40 @@ def fit(source: Sequence[str], target: Sequence[str], width: int) -> Layout:
 
 
 def header(pieces: Sequence[str], cell_width: int) -> list[str]:
-    """The pieces written downwards, one column each, all ending on the last line."""
-    uprights = [upright(piece) for piece in pieces]
-    height = max(len(letters) for letters in uprights)
-    columns = [[""] * (height - len(letters)) + letters for letters in uprights]
+    """The pieces written vertically, one column each, aligned at the bottom."""
+    letters = [vertical(piece) for piece in pieces]
+    height = max(len(column) for column in letters)
+    columns = [[""] * (height - len(column)) + column for column in letters]
     return ["".join(pad_right(column[line], cell_width) for column in columns) for line in range(height)]
 
 
-def upright(piece: str) -> list[str]:
-    """The letters of a piece from top to bottom, cut if there are too many."""
+def vertical(piece: str) -> list[str]:
+    """The letters of a piece from top to bottom, shortened if there are too many."""
     letters = clusters(visible(piece))
     return letters if len(letters) <= HEADER_HEIGHT else [*letters[: HEADER_HEIGHT - 1], "⋮"]
 
 
 def shade_levels(matrix: Weights, count: int) -> npt.NDArray[np.int64]:
-    """The shade of each weight among `count`; the strongest weight of the matrix has the darkest one."""
+    """The shade of each weight, 0 to `count` - 1; the largest weight of the matrix has the darkest one."""
     strongest = matrix.max()
     scaled = np.clip(matrix / strongest, 0, 1) if strongest > 0 else np.zeros_like(matrix)
     return np.rint(scaled * (count - 1)).astype(np.int64)
 
 
 def shade(level: int, cell_width: int, color: bool) -> str:
-    """One cell of the drawing."""
+    """One cell of the map."""
     if color:
         return f"\x1b[48;5;{COLORS[level]}m{' ' * cell_width}\x1b[0m"
-    # The lightest shade is a dot that guides the eye along the row; one is enough.
+    # The lightest shade is one dot per cell, to guide the eye along the row.
     return SHADES[level] * cell_width if level else pad_right(SHADES[0], cell_width)
 
 
 def plot_png(
     source: Sequence[str], target: Sequence[str], weights: Weights, path: str | Path, *, title: str | None = None
 ) -> None:
-    """A heat map of one attention matrix, as large as its labels need."""
+    """Plot one attention matrix (T, S) as a heat map, as large as its labels need."""
     matrix = checked(source, target, weights)
-    # Comfortable for a sentence, smaller for a page, so that the picture stays below 40 inches.
+    # Smaller cells for long texts keep the figure below 40 inches.
     cell = min(0.3, 36 / max(matrix.shape))
     font = min(10.0, font_size(cell))
     width = max(cell * len(source) + label_inches(target, font) + 1.1, 3.0)
@@ -168,14 +168,14 @@ def plot_heads_png(
     *,
     title: str | None = None,
 ) -> None:
-    """One small heat map a head, from the weights (H, T, S) of each layer: rows are layers, columns are heads.
+    """Plot one heat map per head, from the weights (H, T, S) of each layer: rows are layers, columns are heads.
 
-    All panels share one scale, so a sharp head and a diffuse one look different.
+    All panels share one scale, so that sharp and diffuse heads can be distinguished.
     """
     panels = {layer: [checked(source, target, head) for head in weights] for layer, weights in layers.items()}
     across, down = max((len(heads) for heads in panels.values()), default=0), len(panels)
     if not across:
-        raise SaccadeError("nothing to draw: no layer has a head")
+        raise SaccadeError("nothing to plot: no layer has a head")
     longest = max(len(source), len(target))
     cell = max(PANEL_INCHES / longest, min(0.16, 3.2 / longest))
     labelled = cell >= 0.1
@@ -203,35 +203,35 @@ def plot_heads_png(
 
 
 def font_size(cell: float) -> float:
-    """The points of a label that fits a cell of that many inches."""
+    """The font size, in points, of a label for a cell of that many inches."""
     return LETTER * POINTS_PER_INCH * cell
 
 
 def label_inches(pieces: Sequence[str], font: float) -> float:
-    """About how long the longest label gets."""
+    """The approximate length of the longest label, in inches."""
     return LETTER * font / POINTS_PER_INCH * max((cells(label_of(piece)) for piece in pieces), default=0) + 0.15
 
 
 def label_of(piece: str) -> str:
-    """A piece as it stands beside a picture."""
+    """A piece as an axis label."""
     return clip(visible(piece), LONGEST_LABEL)
 
 
 class Heading(NamedTuple):
-    """A title in lines that fit, and the height it takes."""
+    """A title broken into lines, and its height."""
 
     text: str
     inches: float
 
 
 def wrapped(title: str | None, width: float) -> Heading:
-    """The title broken into lines of at most so many inches."""
+    """Break a title into lines of at most `width` inches."""
     lines = textwrap.wrap(title or "", max(1, int(width * POINTS_PER_INCH / (LETTER * TITLE_FONT))))
     return Heading("\n".join(lines), (len(lines) * 1.3 * TITLE_FONT + 8) / POINTS_PER_INCH if lines else 0.0)
 
 
 def heat_map(axes: Axes, matrix: Weights, *, strongest: float, cell: float) -> AxesImage:
-    """The matrix in squares of `cell` inches, white to blue, on a scale from 0 to the strongest weight."""
+    """Draw the matrix in squares of `cell` inches, white to blue, on a scale from 0 to `strongest`."""
     image = axes.imshow(matrix, cmap=COLOR_MAP, vmin=0, vmax=strongest or 1.0, aspect="equal", interpolation="nearest")
     if cell >= 0.1:
         axes.set_xticks(np.arange(matrix.shape[1] + 1) - 0.5, minor=True)
@@ -244,17 +244,17 @@ def heat_map(axes: Axes, matrix: Weights, *, strongest: float, cell: float) -> A
 
 
 def label_source(axes: Axes, source: Sequence[str], font: float) -> None:
-    """Source pieces upright above the columns."""
+    """Label the columns with the source pieces, vertically."""
     axes.set_xticks(range(len(source)), [label_of(piece) for piece in source], rotation=90, fontsize=font)
     axes.tick_params(axis="x", top=False, bottom=False, labeltop=True, labelbottom=False)
 
 
 def label_target(axes: Axes, target: Sequence[str], font: float) -> None:
-    """Target pieces beside the rows."""
+    """Label the rows with the target pieces."""
     axes.set_yticks(range(len(target)), [label_of(piece) for piece in target], fontsize=font)
 
 
 def plain_bar(bar: Colorbar) -> None:
-    """A colour scale that stays in the background."""
+    """Format a colour bar without outline and ticks."""
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7, length=0)

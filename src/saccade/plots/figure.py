@@ -1,4 +1,4 @@
-"""One way to make and save a picture: no global state, no display, labels taken literally, scripts of all languages."""
+"""Figures without global state or display; labels are literal text in any script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DOTS_PER_INCH = 150
 
-# Tried in this order for each glyph; DejaVu comes with matplotlib, the others where the system has them.
+# Tried in this order for each glyph; DejaVu comes with matplotlib, the others are used if installed.
 FONTS = (
     "DejaVu Sans",
     "Noto Sans CJK SC",
@@ -30,7 +30,7 @@ FONTS = (
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of that many inches, outside pyplot: servers and threads can draw at the same time."""
+    """An empty figure, size in inches; outside pyplot, so that several threads can draw at the same time."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -41,7 +41,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write the figure as PNG; text is shown as it stands, and a glyph that no font has becomes a box in silence."""
+    """Write a figure as PNG; text is literal, and a glyph that no font has becomes a box without a warning."""
     from matplotlib.font_manager import fontManager
     from matplotlib.text import Text
 
@@ -50,7 +50,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         text.set_fontfamily(family)
-        # A piece such as "$" is a price, not the beginning of a formula.
+        # A piece may contain "$", which would start a formula.
         text.set_parse_math(False)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")

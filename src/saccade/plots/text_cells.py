@@ -1,4 +1,4 @@
-"""Text on a terminal: what one position shows, how many cells it takes, and how to cut or pad to a width."""
+"""Text in terminal cells: visible characters, widths, truncation and padding."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ ELLIPSIS = "…"
 
 
 def visible(text: str) -> str:
-    """The text with a visible sign for everything that is not: control characters would steer the terminal."""
+    """The text with visible replacements for whitespace and control characters, which the terminal would interpret."""
     if not text:
         return "∅"
     return "".join("␣" if character.isspace() else visible_character(character) for character in text)
 
 
 def visible_character(character: str) -> str:
-    """The character itself if it prints or joins, else a replacement sign."""
+    """The character if it is printable or a joiner, else a replacement character."""
     return character if character.isprintable() or character in JOINERS else "\ufffd"
 
 
 def clusters(text: str) -> list[str]:
-    """The text in units of one base character with its combining marks."""
+    """Split a text into base characters with their combining marks."""
     units: list[str] = []
     for character in text:
         joined = bool(units) and units[-1].endswith("\u200d")
@@ -35,12 +35,12 @@ def clusters(text: str) -> list[str]:
 
 
 def cells(text: str) -> int:
-    """How many terminal cells the text takes: two for a wide character, none for a combining mark."""
+    """The width of a text in terminal cells: two for a wide character, none for a combining mark."""
     return cell_len(text)
 
 
 def clip(text: str, width: int) -> str:
-    """The text in at most `width` cells, with an ellipsis where something was left out."""
+    """Truncate a text to `width` cells, with an ellipsis."""
     if cells(text) <= width:
         return text
     kept = ""
@@ -52,10 +52,10 @@ def clip(text: str, width: int) -> str:
 
 
 def pad_left(text: str, width: int) -> str:
-    """The text at the right end of `width` cells."""
+    """Right-align a text in `width` cells."""
     return " " * (width - cells(text)) + text
 
 
 def pad_right(text: str, width: int) -> str:
-    """The text at the left end of `width` cells."""
+    """Left-align a text in `width` cells."""
     return text + " " * (width - cells(text))

@@ -1,4 +1,4 @@
-"""Training curves: the rows of a run's metrics.csv as one picture."""
+"""Training curves: the metrics.csv of a run as one figure."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ PROPER_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 
 @dataclass(frozen=True)
 class Curve:
-    """One column against the step."""
+    """One column of metrics.csv over the step."""
 
     label: str
     column: str
     color: str
-    marks: bool = False  # few points: show each
-    best: bool = False  # show where the best value was
+    marks: bool = False  # mark each point, for columns with few values
+    best: bool = False  # mark the best value
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of curves that share a scale."""
+    """Curves that share one scale."""
 
     title: str
     curves: tuple[Curve, ...]
     logarithmic: bool = False
-    from_zero: bool = False  # else small changes would fill the panel
+    from_zero: bool = False  # start the y axis at 0, so that small changes stay small
 
 
 @dataclass(frozen=True)
 class Points:
-    """The places where a curve has a value."""
+    """The points of a curve."""
 
     steps: list[float]
     values: list[float]
 
 
 def plot_curves(metrics_csv_rows: Sequence[Row], path: str | Path) -> None:
-    """Loss, validation scores, learning rate and speed of a run so far; missing values leave a gap, not an error."""
+    """Plot loss, validation scores, learning rate and speed of a run; missing values are skipped."""
     panels = panels_for(metrics_csv_rows)
     across = 2 if len(panels) <= 4 else 3
     down = -(-len(panels) // across)
@@ -63,7 +63,7 @@ def plot_curves(metrics_csv_rows: Sequence[Row], path: str | Path) -> None:
 
 
 def panels_for(rows: Sequence[Row]) -> list[Panel]:
-    """The panels that these columns call for; each validation score has a scale of its own."""
+    """The panels for these columns, one for each validation score."""
     columns = dict.fromkeys(column for row in rows for column in row)
     scores = [column for column in columns if column.startswith("valid_") and column != "valid_loss"]
     loss = Panel(
@@ -85,12 +85,12 @@ def score_panel(column: str) -> Panel:
     """The panel of one validation score."""
     name = column.removeprefix("valid_").replace("_", " ").replace("-", " ")
     curve = Curve("validation", column, VALID_COLOR, marks=True, best=True)
-    # Perplexity falls by orders of magnitude in the first steps; later ones would be a flat line.
+    # Perplexity falls by orders of magnitude in the first steps; on a linear scale the rest would be flat.
     return Panel(f"validation {PROPER_NAMES.get(name, name)}", (curve,), logarithmic=name == "perplexity")
 
 
 def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Row]) -> None:
-    """Draw the curves that have values, or say that there are none yet."""
+    """Draw the curves of a panel, or a note if they have no values yet."""
     axes.set_title(panel.title, fontsize=10, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
@@ -119,7 +119,7 @@ def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Row]) -> None:
 
 
 def logarithmic_axis(axes: Axes) -> None:
-    """A logarithmic scale with plain numbers at 1, 2 and 5 of each power of ten."""
+    """Set a logarithmic scale with ticks at 1, 2 and 5 times each power of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_yscale("log")
@@ -129,7 +129,7 @@ def logarithmic_axis(axes: Axes) -> None:
 
 
 def draw_curve(axes: Axes, curve: Curve, points: Points) -> None:
-    """One line; a single point is shown as a dot, for a line through it has no length."""
+    """Draw one line, or a dot for a single point."""
     marked = curve.marks or len(points.steps) == 1
     axes.plot(
         points.steps,
@@ -157,7 +157,7 @@ def draw_curve(axes: Axes, curve: Curve, points: Points) -> None:
 
 
 def points_of(rows: Sequence[Row], column: str, *, positive: bool = False) -> Points:
-    """Steps and finite values of a column, without the rows that have none; rows without a step count on."""
+    """Steps and finite values of a column; a row without a step uses its index."""
     points = Points([], [])
     for index, row in enumerate(rows):
         step, value = number(row.get("step", index)), number(row.get(column, math.nan))
@@ -168,7 +168,7 @@ def points_of(rows: Sequence[Row], column: str, *, positive: bool = False) -> Po
 
 
 def number(cell: float | str | None) -> float:
-    """What a cell of a CSV file says, NaN if it is empty or no number."""
+    """The number in a CSV cell; NaN if it is empty or not a number."""
     try:
         return math.nan if cell is None else float(cell)
     except ValueError:
@@ -176,5 +176,5 @@ def number(cell: float | str | None) -> float:
 
 
 def lower_is_better(column: str) -> bool:
-    """Whether a validation column is an error or a loss."""
+    """Whether lower values of a validation column are better: losses and error rates."""
     return column.replace("-", "_").rsplit("_", 1)[-1] in ("loss", "perplexity", "error", "ter")

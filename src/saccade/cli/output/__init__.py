@@ -1,1 +1,1 @@
-"""What commands write: tables, JSON, files, attention maps and error messages."""
+"""Output of commands: tables, JSON, files, attention maps and error messages."""

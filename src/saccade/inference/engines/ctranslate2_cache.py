@@ -5,7 +5,7 @@
     MODEL/ctranslate2/manifest.json                                SHA-256 of every other file
 
 The runtime trusts its files, so it is only given files that were written on this machine: `parity.json` holds inode
-and change time of the weights, which nobody who sends a folder can know. A copied folder has no valid cache.
+and change time of the weights, which the sender of a folder cannot know. A copied folder has no valid cache.
 
 One process writes at a time; the others wait. If the model folder is not writable, the export is written to a temporary
 folder and deleted after the runtime has read it.
@@ -123,7 +123,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Lock a model folder against exports by other processes; without a lock where folders cannot be opened."""
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows opens no directories
+    except OSError:  # Windows cannot open directories
         yield
         return
     try:

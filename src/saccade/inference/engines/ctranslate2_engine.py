@@ -1,7 +1,7 @@
 """The CTranslate2 engine: the weights of a Transformer in a runtime for CPUs.
 
 Greedy search gives equal tokens. Beam search keeps the same hypotheses and ranks them by the same scores, with two
-differences: it looks for end symbols among the K best continuations of a sentence, not the 2K best, and it stops after
+differences: it considers end symbols among the K best continuations of a sentence, not the 2K best, and it stops after
 K finished hypotheses, not when no live hypothesis could win any more (docs/guide/engines.md has figures).
 
 The runtime has one maximum length per batch, not one per sentence. An output that exceeds the limit of its sentence is

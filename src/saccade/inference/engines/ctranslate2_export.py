@@ -18,7 +18,7 @@ from saccade.inference.engines.ctranslate2_engine import CTranslate2Engine
 from saccade.inference.engines.engine import Engine, Precision
 from saccade.inference.engines.parity import check_parity, random_sentences, validation_sources
 from saccade.interface import Translates
-from saccade.interop.ctranslate2 import expressible, import_runtime, longest_sequence, save_ctranslate2
+from saccade.interop.ctranslate2 import import_runtime, longest_sequence, not_expressible, save_ctranslate2
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import TransformerConfig
 
@@ -106,7 +106,7 @@ def load_runtime(path: Path, precision: Precision) -> Any:
 
 def unavailable(config: ModelConfig, device: torch.device) -> str | None:
     """Why CTranslate2 cannot run this model on this device, or None."""
-    reason = expressible(config)
+    reason = not_expressible(config)
     if reason is None and device.type != "cpu":
         reason = f"CTranslate2 runs on the CPU here, not on {device.type}"
     if reason is None:

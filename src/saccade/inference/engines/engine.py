@@ -1,4 +1,4 @@
-"""The engine protocol: a request with token ids goes in, hypotheses come out."""
+"""The engine protocol: from a request with token ids to hypotheses."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from saccade.evaluation.length_buckets import FEWEST, LONG, Bucket
+from saccade.evaluation.length_buckets import LONG, MIN_SENTENCES, Bucket
 from saccade.studies.comparison.budget import VALIDATION_SHARE
 from saccade.studies.comparison.machine import describe_differences
 from saccade.studies.comparison.results import MAX_PIECES
@@ -26,7 +26,7 @@ def make_notes(rows: Sequence[Row], buckets: Sequence[Bucket], long_sentences: i
     without = [row.entry.name for row in rows if not row.entry.has_cross_attention]
     if without:
         notes.append(f"no cross-attention, so no alignment: {', '.join(without)}")
-    small = [f"{bucket} words: {len(bucket.rows)}" for bucket in buckets if len(bucket.rows) < FEWEST]
+    small = [f"{bucket} words: {len(bucket.rows)}" for bucket in buckets if len(bucket.rows) < MIN_SENTENCES]
     if small:
         notes.append(f"few sentences, so little is certain there: {', '.join(small)}")
     if not long_sentences:
