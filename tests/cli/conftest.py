@@ -2,25 +2,14 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from command_line import TINY, CommandResult, Saccade
 
 from saccade.cli.demo import write_numbers
 from saccade.cli.main import main
 from saccade.data.number_words import number_pairs
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Use one torch thread: a second one does not speed up models of this size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

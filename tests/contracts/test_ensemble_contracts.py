@@ -46,12 +46,12 @@ def test_stepping_gives_the_outputs_of_decode_where_the_sources_differ():
     source = Source((batch.source, other.source), batch.source.mask)
     ensemble = Ensemble(members, source)
     memory = ensemble.encode(source)
-    whole = ensemble.logits(ensemble.decode(batch.prefix, memory).outputs)
+    full = ensemble.logits(ensemble.decode(batch.prefix, memory).outputs)
     state = ensemble.start(memory)
-    for place in range(batch.prefix.size(1)):
-        output, state, _ = ensemble.step(batch.prefix[:, place], state, memory)
-        real = batch.target_mask[:, place]
-        assert_close(ensemble.logits(output)[real], whole[real, place], **contracts.CLOSE)
+    for position in range(batch.prefix.size(1)):
+        output, state, _ = ensemble.step(batch.prefix[:, position], state, memory)
+        real = batch.target_mask[:, position]
+        assert_close(ensemble.logits(output)[real], full[real, position], **contracts.CLOSE)
 
 
 @pytest.mark.parametrize(
