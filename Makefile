@@ -25,7 +25,7 @@ test-all: .venv/ready
 # The tests of kernels, ops and plans under AddressSanitizer and UBSan, with kernels that are built into build/asan. Leaks of Python
 # and PyTorch are not reported. The first error ends the run; --capture=sys lets its report through.
 ASAN := build/asan
-ASAN_TESTS := tests/csrc tests/ops $(wildcard tests/plans)
+ASAN_TESTS := tests/csrc tests/ops tests/plans
 
 test-asan: .venv/ready
 	SACCADE_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(ASAN) --build-temp $(ASAN)/objects

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -68,8 +69,32 @@ def kernels_required() -> None:
         pytest.skip("the kernels are not compiled: no C compiler when the package was installed")
 
 
+class CalledKernels:
+    """A library of kernels that notes which of its functions are called."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.names: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.append(name.removeprefix("saccade_"))
+        return getattr(self.library, name)
+
+
 @pytest.fixture
-def int8_required() -> None:
+def called_kernels(request, monkeypatch) -> list[str]:
+    """The names of the kernels that a test has called so far, at the level of `kernel_level` if the test uses it."""
+    if "kernel_level" in request.fixturenames:
+        request.getfixturevalue("kernel_level")
+    called = CalledKernels(kernels.library())
+    monkeypatch.setattr(kernels, "library", lambda: called)
+    return called.names
+
+
+@pytest.fixture
+def int8_required(request) -> None:
     """Tests of int8 weights, at the level of `kernel_level` if the test uses it."""
+    if "kernel_level" in request.fixturenames:
+        request.getfixturevalue("kernel_level")
     if not int8_available():
         pytest.skip("no int8 products: no kernels, or an instruction-set level without them")

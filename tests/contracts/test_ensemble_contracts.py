@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,13 +23,7 @@ DEEP = ("transformer", {"norm": "pre", "decoder_layers": 3, "encoder_layers": 1,
 LEARNED = ("transformer", {"positions": "learned", "max_positions": 64, "width": 8, "tie_output": False})
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """On tensors this small a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def ensemble_of(*subjects: Any, sizes: VocabularySizes = SIZES, **settings: Any) -> Ensemble:
@@ -53,12 +46,12 @@ def test_stepping_gives_the_outputs_of_decode_where_the_sources_differ():
     source = Source((batch.source, other.source), batch.source.mask)
     ensemble = Ensemble(members, source)
     memory = ensemble.encode(source)
-    whole = ensemble.logits(ensemble.decode(batch.prefix, memory).outputs)
+    full = ensemble.logits(ensemble.decode(batch.prefix, memory).outputs)
     state = ensemble.start(memory)
-    for place in range(batch.prefix.size(1)):
-        output, state, _ = ensemble.step(batch.prefix[:, place], state, memory)
-        real = batch.target_mask[:, place]
-        assert_close(ensemble.logits(output)[real], whole[real, place], **contracts.CLOSE)
+    for position in range(batch.prefix.size(1)):
+        output, state, _ = ensemble.step(batch.prefix[:, position], state, memory)
+        real = batch.target_mask[:, position]
+        assert_close(ensemble.logits(output)[real], full[real, position], **contracts.CLOSE)
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,6 @@ def batch():
     return make_batch([7, 4, 1, 5], [6, 3, 5, 1])
 
 
-@pytest.fixture(params=["grad", "no-grad"])
-def grad_mode(request):
-    """With and without gradients: some kernels have no backward pass and run only without."""
-    with torch.set_grad_enabled(request.param == "grad"):
-        yield
-
-
 def logits_of(model, batch, *, record=False):
     memory = model.encode(batch.source, record=record)
     return model.logits(model.decode(batch.prefix, memory, record=record).outputs)

@@ -233,10 +233,10 @@ def test_the_most_probable_are_those_of_the_whole_row(vocabulary, case):
         rows = rows.round()
     elif case == "one possible":
         rows[:, :-1] = -math.inf
-    values, places = largest(rows, count)
+    values, indices = largest(rows, count)
     assert torch.equal(values, rows.topk(count).values)
-    assert torch.equal(rows.gather(1, places), values)
-    assert all(len(set(row)) == count for row in places.tolist())
+    assert torch.equal(rows.gather(1, indices), values)
+    assert all(len(set(row)) == count for row in indices.tolist())
 
 
 def test_the_early_stop_loses_nothing_in_a_large_vocabulary():

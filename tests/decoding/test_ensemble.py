@@ -116,11 +116,11 @@ def judged(ensemble: Ensemble, memory: Memory, symbols: tuple[int, ...], config:
     """One sequence against one row of memory, by the mean of probabilities that each member gives alone."""
     prefix = torch.tensor([[SYMBOLS.begin, *symbols[:-1]]])
     probabilities = torch.zeros(len(symbols), dtype=torch.float64)
-    places = torch.arange(len(symbols))
+    positions = torch.arange(len(symbols))
     coverage = []
     for member, own, share in zip(ensemble.members, memory.summary.members, ensemble.shares, strict=True):
         decoded = member.decode(prefix, own, record=True)
-        probabilities += share * member.logits(decoded.outputs[0]).softmax(-1)[places, torch.tensor(symbols)]
+        probabilities += share * member.logits(decoded.outputs[0]).softmax(-1)[positions, torch.tensor(symbols)]
         [last] = [record for record in decoded.attention if record.kind == "cross" and record.layer == 1]
         coverage.append(last.weights[0].mean(dim=0).sum(dim=0)[own.mask[0]])  # (S,)
     each = probabilities.log().tolist()

@@ -48,8 +48,10 @@ def test_padding_counts_nothing_and_pieces_change_nothing(monkeypatch):
     model = FakeModel(vocabulary=12)
     memory = fake_memory(model, SOURCES)
     targets = torch.tensor([[4, 5, 2, 0], [6, 2, 0, 0], [2, 0, 0, 0], [4, 4, 4, 2]])
-    whole = score(model, memory, targets, SYMBOLS)
-    assert torch.equal(whole.mask, targets != SYMBOLS.pad)
-    assert (whole.token_log_probabilities[~whole.mask] == 0).all()
+    scored = score(model, memory, targets, SYMBOLS)
+    assert torch.equal(scored.mask, targets != SYMBOLS.pad)
+    assert (scored.token_log_probabilities[~scored.mask] == 0).all()
     monkeypatch.setattr(scoring, "OUTPUT_ROWS", 3)
-    assert torch.allclose(score(model, memory, targets, SYMBOLS).token_log_probabilities, whole.token_log_probabilities)
+    assert torch.allclose(
+        score(model, memory, targets, SYMBOLS).token_log_probabilities, scored.token_log_probabilities
+    )

@@ -9,9 +9,12 @@ from contracts.registered_models import build_model, make_batch, registered_mode
 from saccade.csrc.library import level
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
-from saccade.decoding.screening import LEAST_ROWS
+from saccade.decoding.screening import LEAST_ROWS, screen_of
 from saccade.decoding.search import SearchRequest, search
+from saccade.interface import Product
+from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.dispatch import without_kernels
+from saccade.ops.int8_linear import QuantizedParameter
 from saccade.symbols import Symbols
 
 LENGTHS = [1 + row % 7 for row in range(LEAST_ROWS + 5)]
@@ -27,7 +30,7 @@ def written(found: list[list[Hypothesis]]) -> list[tuple[tuple[int, ...], bool]]
 
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("subject", registered_models())
-def test_greedy_search_without_scores_writes_the_same(subject, config):
+def test_greedy_search_without_scores_finds_the_same_tokens(subject, config):
     model, source = build_model(subject), make_batch(LENGTHS, LENGTHS).source
     with torch.inference_mode():
         memory = model.encode(source)
@@ -41,7 +44,7 @@ def test_greedy_search_without_scores_writes_the_same(subject, config):
         assert written(search(model, SearchRequest(memory, config, Symbols(), scores=False))) == written(scored)
 
 
-def test_prefixes_and_lists_of_tokens_are_kept_to():
+def test_prefixes_and_allowed_tokens():
     model, source = build_model(("transformer", {})), make_batch(LENGTHS, LENGTHS).source
     with torch.inference_mode():
         memory = model.encode(source)
@@ -55,7 +58,7 @@ def test_prefixes_and_lists_of_tokens_are_kept_to():
         assert best.tokens[:1] == constraints["prefixes"][row]
 
 
-def test_a_model_that_gives_no_number_has_no_output():
+def test_nan_ends_its_own_sentence():
     model, source = build_model(("transformer", {})), make_batch(LENGTHS, LENGTHS).source
     with torch.inference_mode():
         memory = model.encode(source)
@@ -66,3 +69,26 @@ def test_a_model_that_gives_no_number_has_no_output():
     found = search(model, SearchRequest(memory, config, Symbols(), scores=False))
     assert found[3] == [IMPOSSIBLE]
     assert written(found[:3] + found[4:]) == written(expected[:3] + expected[4:])
+
+
+def test_which_output_layers_are_screened(int8_required):
+    rows, table = torch.randn(LEAST_ROWS, 8), torch.randn(10, 8)
+    assert screen_of(None) is None
+    assert screen_of(Product(rows[: LEAST_ROWS - 1], table, None)) is None
+    assert screen_of(Product(rows.double(), table.double(), None)) is None
+    with without_kernels():
+        assert screen_of(Product(rows, table, None)) is None
+
+
+def test_the_screen_of_an_int8_output_layer_is_not_exact(int8_required):
+    rows, table = torch.randn(600, 24), torch.randn(4000, 24)
+    exact, approximate = (
+        screen_of(Product(rows, table, None)),
+        screen_of(Product(rows, QuantizedParameter.of(table), None)),
+    )
+    assert exact.exact
+    assert not approximate.exact
+    for screen in (exact, approximate):
+        expected = argmax_int8(rows, screen.weight, (3, 5), exact=screen.exact)
+        for found, other in zip(screen.best(rows, (3, 5)), expected, strict=True):
+            assert torch.equal(found, other)

@@ -91,7 +91,7 @@ def test_the_unknown_symbol_appears_only_where_it_is_allowed(config):
 
 
 @every_search
-def test_tokens_are_words_and_sums_are_sums(config):
+def test_special_tokens_are_left_out_and_log_probabilities_add_up(config):
     model = model_of_words()
     model.output_bias[[SYMBOLS.pad, SYMBOLS.begin]] = 3.0
     for found in search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS)):
@@ -142,7 +142,7 @@ def test_an_empty_batch_has_no_results(config):
 
 def test_as_many_indices_as_rows():
     model = model_of_words()
-    with pytest.raises(ValueError, match="2 indices for 1 rows"):
+    with pytest.raises(ValueError, match="2 indices"):
         search(model, SearchRequest(fake_memory(model, [[4]]), DecodingConfig(), SYMBOLS, indices=[0, 1]))
 
 

@@ -21,7 +21,7 @@ GREEDY, BEAM = DecodingConfig(beam=1, max_length=6), DecodingConfig(beam=3, nbes
 
 
 class Kept(FakeModel):
-    """The same model if it only knew some tokens; the law that a shortlist of them is held against."""
+    """The fake model with some tokens only: a shortlist of them finds the same."""
 
     def __init__(self, tokens: list[int]) -> None:
         super().__init__(VOCABULARY, sharpness=2.0)
@@ -100,7 +100,7 @@ def test_an_empty_shortlist_leaves_only_the_end():
 def test_kernels_keep_to_the_same_tokens(config):
     real = build_model(("transformer", {"norm": "pre"}), VocabularySizes(VOCABULARY, VOCABULARY, joint=True)).eval()
     memory = real.encode(fake_source(SOURCES))
-    allowed = [[*tokens[:2]] for tokens in ALLOWED]  # fewer than a beam looks for
+    allowed = [[*tokens[:2]] for tokens in ALLOWED]  # fewer than the beam is wide
     found = search(real, SearchRequest(memory, config, SYMBOLS, allowed=allowed))
     with without_kernels():
         expected = search(real, SearchRequest(memory, config, SYMBOLS, allowed=allowed))

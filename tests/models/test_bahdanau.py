@@ -16,12 +16,13 @@ def test_the_first_steps_follow_the_equations():
     model = build_model(("bahdanau", {}))
     batch = make_batch([4], [3])
     memory = model.encode(batch.source)
-    annotations, look = memory.states[0], model.attention  # (S, 2n)
+    annotations, attention = memory.states[0], model.attention  # (S, 2n)
     decoded = model.decode(batch.prefix, memory, record=True)
     state = torch.tanh(model.first_state.weight @ memory.summary[0] + model.first_state.bias)
-    for place, token in enumerate(batch.prefix[0]):
+    for position, token in enumerate(batch.prefix[0]):
         energies = [
-            look.vector @ torch.tanh(look.query.weight @ state + look.key.weight @ h + look.key.bias)
+            attention.vector
+            @ torch.tanh(attention.query.weight @ state + attention.key.weight @ h + attention.key.bias)
             for h in annotations
         ]
         weights = torch.stack(energies).softmax(0)
@@ -31,8 +32,8 @@ def test_the_first_steps_follow_the_equations():
         state = gru_state(inputs[None], model.decoder.hidden(state)[None], state[None]).hidden[0]
         pairs = model.readout(torch.cat([state, embedded, context]))
         output = torch.stack([pairs[unit : unit + 2].max() for unit in range(0, len(pairs), 2)])
-        assert_close(decoded.attention[0].weights[0, 0, place], weights, rtol=1e-4, atol=1e-6)
-        assert_close(decoded.outputs[0, place], output, rtol=1e-4, atol=1e-6)
+        assert_close(decoded.attention[0].weights[0, 0, position], weights, rtol=1e-4, atol=1e-6)
+        assert_close(decoded.outputs[0, position], output, rtol=1e-4, atol=1e-6)
 
 
 def test_an_annotation_knows_both_ends_of_the_sentence():
@@ -42,7 +43,7 @@ def test_an_annotation_knows_both_ends_of_the_sentence():
     for changed in (0, 5):
         batch.source.values[0, changed] = (batch.source.values[0, changed] - 3) % 19 + 4
         after = model.encode(batch.source).states
-        assert all(not torch.equal(after[0, place], before[0, place]) for place in range(6))
+        assert all(not torch.equal(after[0, position], before[0, position]) for position in range(6))
         before = after
 
 

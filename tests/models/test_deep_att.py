@@ -50,12 +50,12 @@ def half(f):
 def slow_column(layers, x, direction):
     """f and h of the highest layer; `direction` is +1 or -1 for the lowest and changes from layer to layer."""
     for layer in layers:
-        f = [feed(layer, place) for place in x]
+        f = [feed(layer, position) for position in x]
         h = [None] * len(x)
         state = zeros()
-        for place in range(len(x))[::direction]:
-            state = recur(layer, f[place], state)
-            h[place] = state[0]
+        for position in range(len(x))[::direction]:
+            state = recur(layer, f[position], state)
+            h[position] = state[0]
         x = [torch.cat([half(own), out]) for own, out in zip(f, h, strict=True)]
         direction = -direction
     return f, h
@@ -64,15 +64,15 @@ def slow_column(layers, x, direction):
 def slow_encoder(model, tokens):
     x = [model.source_embedding.table[token] * 5**0.5 for token in tokens]
     tops = [slow_column(column, x, 1 - 2 * number) for number, column in enumerate(model.columns)]
-    parts = [torch.cat([top for f, h in tops for top in (f[place], h[place])]) for place in range(len(tokens))]
+    parts = [torch.cat([top for f, h in tops for top in (f[position], h[position])]) for position in range(len(tokens))]
     return [model.interface.weight @ part for part in parts]
 
 
 def slow_decoder(model, memory, tokens):
-    """All layers of a place, then the next place."""
+    """All layers at one position, then at the next."""
     bottom, attention = model.bottom, model.attention
     states = [zeros() for _ in range(1 + len(model.decoder))]
-    logits, looks = [], []
+    logits, recorded = [], []
     for token in tokens:
         query = attention.query.weight @ states[0][0]
         scores = [attention.vector @ torch.tanh(query + attention.key.weight @ m + attention.key.bias) for m in memory]
@@ -86,8 +86,8 @@ def slow_decoder(model, memory, tokens):
             states[number + 1] = recur(layer, f, states[number + 1])
         read = model.readout(torch.cat([f, states[-1][0]]))
         logits.append(model.output.table @ read)
-        looks.append(weights)
-    return torch.stack(logits), torch.stack(looks)
+        recorded.append(weights)
+    return torch.stack(logits), torch.stack(recorded)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def slow_decoder(model, memory, tokens):
 def test_the_papers_equations(changes):
     model = small(**changes)
     source, prefix = [5, 9, 4, 11, 7], [1, 8, 15, 6]
-    places = slow_encoder(model, source)
-    logits, looks = slow_decoder(model, places, prefix)
+    states = slow_encoder(model, source)
+    logits, recorded = slow_decoder(model, states, prefix)
     memory = model.encode(Source(torch.tensor([source]), torch.ones(1, 5, dtype=torch.bool)))
     decoded = model.decode(torch.tensor([prefix]), memory, record=True)
-    assert_close(memory.states[0], torch.stack(places))
+    assert_close(memory.states[0], torch.stack(states))
     assert_close(model.logits(decoded.outputs)[0], logits)
-    assert_close(decoded.attention[0].weights[0, 0], looks)
+    assert_close(decoded.attention[0].weights[0, 0], recorded)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def small(**changes) -> Gnmt:
 
 
 def lstm(weights, x, hidden, cell):
-    """One place of one sentence, from the definition; `weights` is W, U and the sum of the biases."""
+    """One position of one sentence, from the definition; `weights` is W, U and the sum of the biases."""
     matrix, recurrent, bias = weights
     write, keep, new, read = (matrix @ x + recurrent @ hidden + bias).chunk(4)
     cell = keep.sigmoid() * cell + write.sigmoid() * new.tanh()
@@ -33,11 +33,11 @@ def weights_of(layer):
     return own.weight_ih_l0, own.weight_hh_l0, own.bias_ih_l0 + own.bias_hh_l0
 
 
-def run(layer, places):
+def run(layer, states):
     """A layer over a list of vectors."""
     hidden = cell = torch.zeros(6)
     outputs = []
-    for x in places:
+    for x in states:
         hidden, cell = lstm(weights_of(layer), x, hidden, cell)
         outputs.append(hidden)
     return outputs
@@ -55,12 +55,12 @@ def slow_encoder(model, tokens, residual):
 
 
 def slow_decoder(model, memory, tokens, residual):
-    """Section 3, eq. 4, and figure 1: all layers of a place, then the next place."""
+    """Section 3, eq. 4, and figure 1: all layers at one position, then at the next."""
     bottom, attention = model.bottom, model.attention
     states = [(torch.zeros(6), torch.zeros(6)) for _ in range(1 + len(model.decoder))]
-    logits, looks = [], []
+    logits, recorded = [], []
     for token in tokens:
-        query = attention.query.weight @ states[0][0]  # the lowest layer, one place before
+        query = attention.query.weight @ states[0][0]  # the lowest layer, one position before
         scores = [attention.vector @ torch.tanh(query + attention.key.weight @ m + attention.key.bias) for m in memory]
         weights = torch.stack(scores).softmax(0)
         context = sum(weight * m for weight, m in zip(weights, memory, strict=True))
@@ -73,8 +73,8 @@ def slow_decoder(model, memory, tokens, residual):
             m = states[number - 1][0]
             x = m + x if residual and number >= 3 else m
         logits.append(model.output.table @ model.output.projection(x))
-        looks.append(weights)
-    return torch.stack(logits), torch.stack(looks)
+        recorded.append(weights)
+    return torch.stack(logits), torch.stack(recorded)
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_the_papers_equations(changes):
     model = small(**changes)
     source, prefix = [5, 9, 4, 11, 7], [1, 8, 15, 6]
     residual = changes.get("residual", True)
-    places = slow_encoder(model, source, residual)
-    logits, looks = slow_decoder(model, places, prefix, residual)
+    states = slow_encoder(model, source, residual)
+    logits, recorded = slow_decoder(model, states, prefix, residual)
     memory = model.encode(Source(torch.tensor([source]), torch.ones(1, 5, dtype=torch.bool)))
     decoded = model.decode(torch.tensor([prefix]), memory, record=True)
-    assert_close(memory.states[0], torch.stack(places))
+    assert_close(memory.states[0], torch.stack(states))
     assert_close(model.logits(decoded.outputs)[0], logits)
-    assert_close(decoded.attention[0].weights[0, 0], looks)
+    assert_close(decoded.attention[0].weights[0, 0], recorded)
 
 
 def test_a_silent_layer_is_bridged_from_the_third_on():
@@ -132,10 +132,12 @@ def test_the_first_look_knows_no_token():
     model = small(encoder_layers=3, decoder_layers=3)
     batch = make_batch([5, 3], [4, 4], SEPARATE)
     memory = model.encode(batch.source)
-    looks = [model.decode(prefix, memory, record=True).attention for prefix in (batch.prefix, (batch.prefix + 3) % 20)]
-    assert [record.weights.shape for record in looks[0]] == [(2, 1, 4, 5)]
-    assert (looks[0][0].kind, looks[0][0].layer) == ("cross", 0)
-    first, second = (records[0].weights for records in looks)
+    records = [
+        model.decode(prefix, memory, record=True).attention for prefix in (batch.prefix, (batch.prefix + 3) % 20)
+    ]
+    assert [record.weights.shape for record in records[0]] == [(2, 1, 4, 5)]
+    assert (records[0][0].kind, records[0][0].layer) == ("cross", 0)
+    first, second = (found[0].weights for found in records)
     assert torch.equal(first[:, :, :1], second[:, :, :1])
     assert not torch.allclose(first[:, :, 1:], second[:, :, 1:])
 

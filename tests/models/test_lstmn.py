@@ -1,4 +1,4 @@
-"""The LSTM memory-network against its equations, written out place by place for one sentence."""
+"""The LSTM memory-network against its equations, written out position by position for one sentence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def records(found) -> dict[str, Tensor]:
 
 
 def weights_of(score, x: Tensor, recalled: Tensor, tape: list[Tensor]) -> list[float]:
-    """a_i = v·tanh(W_h h_i + W_x x + W_r h~) and its softmax, one place after the other (eqs. 4 and 5)."""
+    """a_i = v·tanh(W_h h_i + W_x x + W_r h~) and its softmax, one position after the other (eqs. 4 and 5)."""
     shared = score.input.weight @ x + score.recalled.weight @ recalled
     exponentials = [math.exp(float(score.vector @ torch.tanh(score.key.weight @ h + shared))) for h in tape]
     return [each / sum(exponentials) for each in exponentials]
@@ -67,36 +67,36 @@ def read_slowly(model: Lstmn, tokens: Tensor) -> tuple[list[Tensor], list[Tensor
 
 
 def write_slowly(model: Lstmn, prefix: Tensor, sources: list[Tensor], memories: list[Tensor]):
-    """Section 4, place by place: outputs, rows of the own tape, rows of the source."""
+    """Section 4, position by position: outputs, rows of the own tape, rows of the source."""
     writer, reader = model.decoder, model.decoder.reader
     hiddens: list[Tensor] = []
     cells: list[Tensor] = []
     outputs, own, cross = [], [], []
-    hidden, cell, looked = sources[-1], memories[-1], torch.zeros(reader.width)
+    hidden, cell, context = sources[-1], memories[-1], torch.zeros(reader.width)
     for x in embedded(model.target_embedding.table, prefix):
         if hiddens:
             own.append(weights_of(reader.score, x, hidden, hiddens))
             hidden, cell = mixed(own[-1], hiddens), mixed(own[-1], cells)
-        cross.append(weights_of(writer.score, x, looked if writer.deep else hidden, sources))
-        looked, memory = mixed(cross[-1], sources), mixed(cross[-1], memories)
+        cross.append(weights_of(writer.score, x, context if writer.deep else hidden, sources))
+        context, memory = mixed(cross[-1], sources), mixed(cross[-1], memories)
         if writer.deep:
             gate = torch.sigmoid(
-                writer.input_transfer.weight @ x + writer.input_transfer.bias + writer.looked.weight @ looked
+                writer.input_transfer.weight @ x + writer.input_transfer.bias + writer.looked.weight @ context
             )
             new = updated(reader, x, hidden, cell, more_cell=gate * memory)
         else:
-            new = updated(reader, x, hidden, cell, more_gates=writer.looked.weight @ looked)
+            new = updated(reader, x, hidden, cell, more_gates=writer.looked.weight @ context)
         hiddens, cells = [*hiddens, new[0]], [*cells, new[1]]
-        outputs.append(torch.tanh(model.combine.weight @ torch.cat([new[0], looked]) + model.combine.bias))
+        outputs.append(torch.tanh(model.combine.weight @ torch.cat([new[0], context]) + model.combine.bias))
     return torch.stack(outputs), own, cross
 
 
 def assert_lower(found: Tensor, rows: list[list[float]]) -> None:
-    """A square record whose first row is its own place, and the others those given for the places before them."""
+    """A square record whose first row is its own position, and the others those given for the positions before them."""
     expected = torch.zeros_like(found)
     expected[0, 0] = 1.0
-    for place, row in enumerate(rows, start=1):
-        expected[place, :place] = torch.tensor(row)
+    for position, row in enumerate(rows, start=1):
+        expected[position, :position] = torch.tensor(row)
     assert_close(found, expected, **CLOSE)
 
 
@@ -106,22 +106,22 @@ def test_it_is_the_papers_equations(fusion):
     model, batch = model_with(fusion=fusion), make_batch([7, 4, 1, 5], [6, 3, 5, 2])
     memory = model.encode(batch.source, record=True)
     decoded = model.decode(batch.prefix, memory, record=True)
-    looks = records(decoded)
+    found = records(decoded)
     for row in range(4):
-        places, length = int(batch.source.mask[row].sum()), int(batch.target_mask[row].sum())
-        hiddens, cells, rows = read_slowly(model, batch.source.values[row, :places])
-        assert_close(memory.states[row, :places], torch.stack(hiddens), **CLOSE)
-        assert_close(memory.summary[row, :places], torch.stack(cells), **CLOSE)
-        assert_lower(records(memory)["encoder-self"][row, 0, :places, :places], rows)
+        positions, length = int(batch.source.mask[row].sum()), int(batch.target_mask[row].sum())
+        hiddens, cells, rows = read_slowly(model, batch.source.values[row, :positions])
+        assert_close(memory.states[row, :positions], torch.stack(hiddens), **CLOSE)
+        assert_close(memory.summary[row, :positions], torch.stack(cells), **CLOSE)
+        assert_lower(records(memory)["encoder-self"][row, 0, :positions, :positions], rows)
         outputs, own, cross = write_slowly(model, batch.prefix[row, :length], hiddens, cells)
         assert_close(decoded.outputs[row, :length], outputs, **CLOSE)
-        assert_lower(looks["decoder-self"][row, 0, :length, :length], own)
-        assert_close(looks["cross"][row, 0, :length, :places], torch.tensor(cross), **CLOSE)
+        assert_lower(found["decoder-self"][row, 0, :length, :length], own)
+        assert_close(found["cross"][row, 0, :length, :positions], torch.tensor(cross), **CLOSE)
 
 
 @torch.no_grad()
 def test_two_places_are_those_of_an_lstm_and_the_third_is_not():
-    """A tape of one place has one thing to recall: the last state."""
+    """A tape of one position recalls one state: the last state."""
     torch.manual_seed(3)
     reader, x = Reader(5, 6), torch.randn(2, 3, 5)
     order = torch.tensor([0, 1, 3, 2])  # the library has the new memory before the output gate
@@ -129,12 +129,12 @@ def test_two_places_are_those_of_an_lstm_and_the_third_is_not():
     library = [part.unflatten(0, (4, 6))[order].flatten(0, 1) for part in gates]
     tape = reader.start(torch.randn(2, 12))
     state = list(tape.recalled.chunk(2, -1))
-    for place in range(3):
-        recalled, _ = reader.recall(reader.score.input(x[:, place]), tape)
-        tape = reader.append(reader.input_gates(x[:, place]), recalled, tape)
-        state = list(torch.lstm_cell(x[:, place], state, *library, torch.zeros(24)))
+    for position in range(3):
+        recalled, _ = reader.recall(reader.score.input(x[:, position]), tape)
+        tape = reader.append(reader.input_gates(x[:, position]), recalled, tape)
+        state = list(torch.lstm_cell(x[:, position], state, *library, torch.zeros(24)))
         same = torch.allclose(tape.values[:, -1], torch.cat(state, -1), atol=1e-5)
-        assert same == (place < 2)
+        assert same == (position < 2)
 
 
 @torch.no_grad()
@@ -166,14 +166,14 @@ def test_a_state_holds_a_tape_that_grows_by_one_place_a_step():
     memory = model.encode(batch.source)
     state = model.start(memory)
     assert state.tape.keys.shape == (2, 0, 16)
-    for place in range(4):
-        step = model.step(batch.prefix[:, place], state, memory, record=True)
+    for position in range(4):
+        step = model.step(batch.prefix[:, position], state, memory, record=True)
         state = step.state
-        assert state.tape.keys.shape == (2, place + 1, 16)
-        assert state.tape.values.shape == (2, place + 1, 32)
+        assert state.tape.keys.shape == (2, position + 1, 16)
+        assert state.tape.values.shape == (2, position + 1, 32)
         assert state.context.shape == (2, 16)
         assert {kind: weights.shape for kind, weights in records(step).items()} == {
-            "decoder-self": (2, 1, 1, place + 1),
+            "decoder-self": (2, 1, 1, position + 1),
             "cross": (2, 1, 1, 5),
         }
     assert state.source.value.values.shape == (2, 5, 32)
@@ -182,8 +182,8 @@ def test_a_state_holds_a_tape_that_grows_by_one_place_a_step():
 def test_the_first_place_is_recorded_at_itself_and_the_others_before_themselves():
     assert with_own_position(torch.empty(2, 0)).tolist() == [[1.0], [1.0]]
     assert with_own_position(torch.tensor([[0.25, 0.75]])).tolist() == [[0.25, 0.75, 0.0]]
-    looks = [torch.empty(1, 0), torch.tensor([[1.0]]), torch.tensor([[0.25, 0.75]])]
-    assert causal_weights(looks).tolist() == [[[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.75, 0.0]]]]
+    weights = [torch.empty(1, 0), torch.tensor([[1.0]]), torch.tensor([[0.25, 0.75]])]
+    assert causal_weights(weights).tolist() == [[[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.75, 0.0]]]]
 
 
 def count(config: LstmnConfig, sizes: VocabularySizes) -> int:

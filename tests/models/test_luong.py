@@ -27,11 +27,11 @@ def test_scores_and_combination_follow_the_equations(score):
     batch = make_batch([5], [3])
     memory = model.encode(batch.source)
     state = torch.randn(16, generator=torch.Generator().manual_seed(3))
-    looked = model.attend(state[None, None], model.key(memory.states), memory)
+    attended = model.attend(state[None, None], model.key(memory.states), memory)
     weights = look_of(model, state, memory.states[0]).softmax(0)
     context = weights @ memory.states[0]
-    assert_close(looked.weights[0, 0], weights, rtol=1e-4, atol=1e-6)
-    assert_close(looked.attentional[0, 0], torch.tanh(model.combine.weight @ torch.cat([context, state])))
+    assert_close(attended.weights[0, 0], weights, rtol=1e-4, atol=1e-6)
+    assert_close(attended.attentional[0, 0], torch.tanh(model.combine.weight @ torch.cat([context, state])))
 
 
 def test_local_attention_looks_at_a_window_around_a_predicted_place():
@@ -39,22 +39,22 @@ def test_local_attention_looks_at_a_window_around_a_predicted_place():
     batch = make_batch([9, 4], [3, 3])
     memory = model.encode(batch.source)
     states = torch.randn(2, 1, 16, generator=torch.Generator().manual_seed(3))
-    looked = model.attend(states, model.key(memory.states), memory).weights[:, 0]  # (B, S)
+    attended = model.attend(states, model.key(memory.states), memory).weights[:, 0]  # (B, S)
     for row, length in enumerate([9, 4]):
         predicted = torch.sigmoid(model.window.place @ torch.tanh(model.window.hidden.weight @ states[row, 0]))
         centre = (length - 1) * float(predicted.detach())
         scores = look_of(model, states[row, 0], memory.states[row])
-        gaussian = [math.exp(-((place - centre) ** 2) / (2 * 1.0**2)) for place in range(9)]
-        inside = torch.tensor([place < length and abs(place - centre) <= 2 for place in range(9)])
+        gaussian = [math.exp(-((position - centre) ** 2) / (2 * 1.0**2)) for position in range(9)]
+        inside = torch.tensor([position < length and abs(position - centre) <= 2 for position in range(9)])
         assert 1 <= inside.sum() <= 5
         expected = (scores.exp() * torch.tensor(gaussian)).masked_fill(~inside, 0.0)
-        assert_close(looked[row], expected / expected.sum(), rtol=1e-4, atol=1e-6)
+        assert_close(attended[row], expected / expected.sum(), rtol=1e-4, atol=1e-6)
 
 
 def test_every_row_has_somewhere_to_look():
     model = build_model(("luong", {"attention": "local-p", "window": 1}))
     with torch.no_grad():
-        model.window.place.mul_(1000)  # the predicted place is at one of the ends
+        model.window.place.mul_(1000)  # the predicted position is at one of the ends
     batch = make_batch([9, 1, 2], [4, 4, 4])
     weights = model.decode(batch.prefix, model.encode(batch.source), record=True).attention[0].weights
     assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
@@ -76,5 +76,5 @@ def test_the_memory_keeps_the_order_of_a_source_that_is_read_backwards():
     before = model.encode(batch.source).states
     batch.source.values[0, 2] = (batch.source.values[0, 2] - 3) % 19 + 4
     after = model.encode(batch.source).states
-    changed = [not torch.equal(after[0, place], before[0, place]) for place in range(6)]
+    changed = [not torch.equal(after[0, position], before[0, position]) for position in range(6)]
     assert changed == [True, True, True, False, False, False]  # those read after the changed one

@@ -1,32 +1,39 @@
+"""Searches in one call to a kernel, against the Python searches with the PyTorch references."""
+
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contracts.registered_models import build_model
-from saccade.csrc.library import library
-from saccade.decoding import native
+from plans.transformers import (
+    SIZES,
+    assert_equal_hypotheses,
+    compiled_search,
+    python_search,
+    request_of,
+    sentences,
+    sharp_model,
+    source_of,
+    tokens_of,
+)
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.constraints import constraints_of
-from saccade.decoding.hypothesis import Hypothesis
-from saccade.decoding.native import native_decoder_for
-from saccade.decoding.search import SearchRequest, search
+from saccade.decoding.hypothesis import IMPOSSIBLE
+from saccade.decoding.search import search
 from saccade.interface import Memory, Source, VocabularySizes
 from saccade.models.transformer import Transformer
 from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import int8_available
-from saccade.plans.quantization import quantize_model
-from saccade.symbols import Symbols
+from saccade.plans.compiled_search import LONGEST_OUTPUT, WIDEST
+from saccade.plans.transformer_plan import TransformerPlan
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler has built the kernels")
+pytestmark = pytest.mark.usefixtures("one_thread", "kernel_level", "inference")
 
-SYMBOLS = Symbols()
-SIZES = VocabularySizes(23, 23, joint=True)
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"norm": "pre"},
@@ -34,47 +41,26 @@ VARIANTS: list[dict[str, Any]] = [
     {"positions": "none", "tie_output": False},
     {"norm": "pre", "width": 24, "heads": 3, "feed_forward": 10},
 ]
+SHAPES = [
+    {"width": 64, "feed_forward": 128, "heads": 1},
+    {"width": 64, "feed_forward": 128, "heads": 4},
+    {"width": 96, "feed_forward": 70, "heads": 3},
+    {"width": 20, "feed_forward": 43, "heads": 4},
+]
+WIDE = {"width": 512, "feed_forward": 520, "heads": 4, "norm": "pre"}
+SOURCES = [[4, 9, 5, 2], [7, 2], [20, 21, 22, 8, 4, 2]]
 
 
-def sharp_model(changes: dict[str, Any], seed: int = 0) -> Transformer:
-    """An untrained model that has opinions."""
-    model = build_model(("transformer", changes), SIZES, seed).eval()
+@pytest.fixture
+def inference():
+    """Plans compile under inference mode too, where weights have no version."""
     with torch.no_grad():
-        model.output.table.mul_(6.0)
-    return model
+        yield
 
 
-def source_of(rows: list[list[int]]) -> Source:
-    longest = max(map(len, rows))
-    values = torch.tensor([[*row, *[SYMBOLS.pad] * (longest - len(row))] for row in rows])
-    return Source(values, values != SYMBOLS.pad)
-
-
-def memory_of(model: Transformer, rows: list[list[int]]) -> Memory:
-    with torch.inference_mode():
-        return model.encode(source_of(rows))
-
-
-def both(model: Transformer, memory: Memory, config: DecodingConfig) -> tuple[list[list[Hypothesis]], ...]:
-    """By the search in C, and by that in Python."""
-    with pytest.MonkeyPatch.context() as patch:
-        found = search(model, SearchRequest(memory, config, SYMBOLS))
-        patch.setattr(native, "WIDEST", 0)
-        with without_kernels():  # its steps share none of the code either
-            return found, search(model, SearchRequest(memory, config, SYMBOLS))
-
-
-def tokens_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
-    return [[each.tokens for each in some] for some in found]
-
-
-def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    for some, others in zip(found, expected, strict=True):
-        assert [(each.tokens, each.finished) for each in some] == [(each.tokens, each.finished) for each in others]
-        for one, other in zip(some, others, strict=True):
-            assert one.score == pytest.approx(other.score, abs=1e-4)
-            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
-            assert one.token_log_probabilities == pytest.approx(other.token_log_probabilities, abs=1e-4)
+def memory_of(model: Transformer, source: Source) -> Memory:
+    with without_kernels():
+        return model.encode(source)
 
 
 @given(
@@ -86,9 +72,12 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
     min_length=st.integers(0, 6),
     allow_unknown=st.booleans(),
     penalty=st.sampled_from(["plain", "gnmt", "none"]),
+    encoded=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
-def test_the_search_in_c_is_that_in_python(changes, seed, beam, nbest, max_length, min_length, allow_unknown, penalty):
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_compiled_search_equals_the_python_search(
+    changes, seed, beam, nbest, max_length, min_length, allow_unknown, penalty, encoded
+):
     config = DecodingConfig(
         beam=beam,
         nbest=min(nbest, beam),
@@ -97,187 +86,257 @@ def test_the_search_in_c_is_that_in_python(changes, seed, beam, nbest, max_lengt
         allow_unknown=allow_unknown,
         length_penalty=penalty,
     )
-    model = sharp_model(changes, seed)
-    assert_same(*both(model, memory_of(model, [[4, 9, 5, 2], [7, 2], [20, 21, 22, 8, 4, 2]]), config))
+    model, source = sharp_model(changes, seed), source_of(SOURCES)
+    given = memory_of(model, source) if encoded else source
+    found = compiled_search(TransformerPlan(model), request_of(given, config))
+    assert_equal_hypotheses(found, python_search(model, source, config))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("beam", "min_length", "max_length"), [(1, 0, 9), (4, 0, 9), (1, 33, 40), (3, 33, 36)])
+@pytest.mark.parametrize("encoded", [True, False])
+def test_shapes_and_threads(encoded, beam, min_length, max_length, shape):
+    model = sharp_model({**shape, "norm": "pre"}, sizes=VocabularySizes(150, 150, joint=True))
+    config = DecodingConfig(beam=beam, nbest=beam, min_length=min_length, max_length=max_length)
+    source = source_of(sentences(2 if torch.get_num_threads() == 3 else 20))
+    given = memory_of(model, source) if encoded else source
+    found = compiled_search(TransformerPlan(model), request_of(given, config))
+    assert_equal_hypotheses(found, python_search(model, source, config))
+
+
+def test_search_uses_the_plan(monkeypatch):
+    model, source = sharp_model({"norm": "pre"}), source_of(SOURCES)
+    expected = {beam: python_search(model, source, DecodingConfig(beam=beam, max_length=6)) for beam in (1, 3)}
+    plan = TransformerPlan(model)
+    for method in ("encode", "start", "step", "logits"):
+        monkeypatch.setattr(Transformer, method, None)
+        monkeypatch.setattr(TransformerPlan, method, None)
+    for beam in (1, 3):
+        assert_equal_hypotheses(
+            search(plan, request_of(source, DecodingConfig(beam=beam, max_length=6))), expected[beam]
+        )
 
 
 def test_limits_are_those_of_each_sentence():
-    model = sharp_model({"norm": "pre"})
+    model, source = sharp_model({"norm": "pre"}), source_of([*SOURCES[:2], [20, 21, 22, 8, 4, 9, 9, 2]])
     config = DecodingConfig(beam=4, nbest=4, max_length_factor=1.5, max_length_offset=1)
-    found, expected = both(model, memory_of(model, [[4, 9, 5, 2], [7, 2], [20, 21, 22, 8, 4, 9, 9, 2]]), config)
-    assert_same(found, expected)
+    found = compiled_search(TransformerPlan(model), request_of(source, config))
+    assert_equal_hypotheses(found, python_search(model, source, config))
     assert len({max(len(each.token_log_probabilities) for each in some) for some in found}) > 1
 
 
-def test_an_impossible_output_is_said_to_be_one():
-    model = sharp_model({"norm": "pre"})
-    with torch.no_grad():
-        model.output.table.zero_()
-        model.output.table[SYMBOLS.pad] = torch.inf
-    for beam in (1, 3):
-        found, expected = both(model, memory_of(model, [[4, 2]]), DecodingConfig(beam=beam, max_length=3))
-        assert [[each.tokens for each in some] for some in found] == [
-            [each.tokens for each in some] for some in expected
-        ]
-
-
-def sentences(count: int, seed: int = 0) -> list[list[int]]:
-    """Sources of 1 to 9 tokens in any order."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(0, 9, (count,), generator=generator).tolist()
-    return [[*torch.randint(4, 23, (length,), generator=generator).tolist(), SYMBOLS.end] for length in lengths]
-
-
-@pytest.fixture(params=[1, 2, 3], ids="{} threads".format)
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_an_impossible_output(beam):
+    model, source = sharp_model({"norm": "pre", "tie_output": False}), source_of([[4, 2]])
+    model.output.table.zero_()
+    model.output.table[0] = torch.inf  # the logit of padding is infinite or NaN, and no token has a probability
+    config = DecodingConfig(beam=beam, max_length=3)
+    assert compiled_search(TransformerPlan(model), request_of(source, config)) == [[IMPOSSIBLE]]
+    assert python_search(model, source, config) == [[IMPOSSIBLE]]
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("changes", VARIANTS[1:3], ids=str)
-@pytest.mark.parametrize(("beam", "min_length"), [(1, 0), (1, 3), (5, 0), (16, 3)])
-def test_the_next_sentence_takes_the_place_of_one_that_ends(beam, min_length, changes):
+@pytest.mark.parametrize(("beam", "min_length"), [(1, 0), (1, 3), (5, 0), (WIDEST, 3)])
+def test_the_next_sentence_takes_the_slot_of_one_that_ends(beam, min_length, changes):
     config = DecodingConfig(
         beam=beam, nbest=min(2, beam), max_length_factor=1.0, max_length_offset=3, min_length=min_length
     )
-    model = sharp_model(changes, seed=4)
-    found, expected = both(model, memory_of(model, sentences(300)), config)  # more than are searched together
-    assert_same(found, expected)
+    model, source = sharp_model(changes, seed=4), source_of(sentences(200))  # more than are searched together
+    found = compiled_search(TransformerPlan(model), request_of(memory_of(model, source), config))
+    assert_equal_hypotheses(found, python_search(model, source, config))
     assert len({len(some[0].tokens) for some in found}) > 2
-
-
-def test_many_sentences_find_what_each_finds_alone():
-    model = sharp_model({"norm": "pre", "width": 24, "heads": 3, "feed_forward": 10})
-    config, sources = DecodingConfig(beam=4, nbest=4, max_length=12), sentences(70)
-    together = search(model, SearchRequest(memory_of(model, sources), config, SYMBOLS))
-    assert_same(
-        together, [search(model, SearchRequest(memory_of(model, [one]), config, SYMBOLS))[0] for one in sources]
-    )
-
-
-@pytest.mark.parametrize("count", [5, 300])  # 5: too few to make a table in bytes for
-def test_without_scores_the_tokens_are_the_same(count):
-    model = sharp_model({"norm": "pre"})
-    memory = memory_of(model, sentences(count))
-    for config in (DecodingConfig(beam=1, max_length=9), DecodingConfig(beam=1, max_length=9, min_length=4)):
-        found = search(model, SearchRequest(memory, config, SYMBOLS, scores=False))
-        assert tokens_of(found) == tokens_of(search(model, SearchRequest(memory, config, SYMBOLS)))
-        assert [some[0].finished for some in found] == [len(some[0].tokens) < 9 for some in found]
-        assert {math.isnan(some[0].score) for some in found} == {count == 300}
-
-
-@pytest.mark.skipif(not int8_available(), reason="no products of bytes on this processor")
-@pytest.mark.parametrize(("beam", "scores"), [(1, False), (1, True), (3, True)])
-def test_by_bytes_neighbours_change_nothing(beam, scores):
-    model = sharp_model({"norm": "pre"})
-    assert quantize_model(model)
-    config, sources = DecodingConfig(beam=beam, max_length=9), sentences(200)
-    together = search(model, SearchRequest(memory_of(model, sources), config, SYMBOLS, scores=scores))
-    alone = [
-        search(model, SearchRequest(memory_of(model, [one]), config, SYMBOLS, scores=scores))[0] for one in sources
-    ]
-    assert tokens_of(together) == tokens_of(alone)
-    if scores:
-        assert together == alone
-
-
-@pytest.mark.usefixtures("threads")
-def test_threads_change_nothing():
-    model = build_model(
-        ("transformer", {"norm": "pre", "width": 64, "heads": 2}), VocabularySizes(9000, 9000, joint=True)
-    )
-    assert_same(*both(model.eval(), memory_of(model, [[4, 9, 5, 2]]), DecodingConfig(beam=5, nbest=5, max_length=6)))
-
-
-@pytest.fixture
-def only_in_c(monkeypatch):
-    """Whatever is not searched from its source in one call is an error."""
-    monkeypatch.setattr(Transformer, "encode", None)
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
-@pytest.mark.parametrize(("beam", "count"), [(1, 1), (1, 3), (1, 300), (4, 1), (4, 40)])
-def test_sources_are_encoded_by_the_search(beam, count, changes, only_in_c, request):
+@pytest.mark.parametrize(("beam", "count"), [(1, 1), (1, 3), (1, 200), (4, 1), (4, 40)])
+def test_the_search_encodes_sources(beam, count, changes):
     config = DecodingConfig(beam=beam, nbest=min(2, beam), max_length_factor=1.0, max_length_offset=3)
-    model, rows = sharp_model(changes, seed=4), sentences(count, seed=count)
-    found = search(model, SearchRequest(source_of(rows), config, SYMBOLS))
-    request.getfixturevalue("monkeypatch").undo()
-    with without_kernels():
-        assert_same(found, search(model, SearchRequest(memory_of(model, rows), config, SYMBOLS)))
+    model, source = sharp_model(changes, seed=4), source_of(sentences(count, seed=count))
+    found = compiled_search(TransformerPlan(model), request_of(source, config))
+    assert_equal_hypotheses(found, python_search(model, source, config))
 
 
-@pytest.mark.skipif(not int8_available(), reason="no products of bytes on this processor")
-@pytest.mark.usefixtures("only_in_c", "threads")
+def test_many_sentences_find_what_each_finds_alone():
+    plan = TransformerPlan(sharp_model({"norm": "pre", "width": 24, "heads": 3, "feed_forward": 10}))
+    config, sources = DecodingConfig(beam=4, nbest=4, max_length=12), sentences(70)
+    together = compiled_search(plan, request_of(source_of(sources), config))
+    alone = [compiled_search(plan, request_of(source_of([one]), config))[0] for one in sources]
+    assert_equal_hypotheses(together, alone)
+
+
+@pytest.mark.parametrize("count", [5, 200])
+def test_greedy_search_without_scores_finds_the_same_tokens(count):
+    plan, source = TransformerPlan(sharp_model({"norm": "pre"})), source_of(sentences(count))
+    for config in (DecodingConfig(beam=1, max_length=9), DecodingConfig(beam=1, max_length=9, min_length=4)):
+        found = compiled_search(plan, request_of(source, config, scores=False))
+        assert tokens_of(found) == tokens_of(compiled_search(plan, request_of(source, config)))
+        assert [some[0].finished for some in found] == [len(some[0].tokens) < 9 for some in found]
+        assert {math.isnan(some[0].score) for some in found} == {int8_available()}
+
+
+@pytest.mark.usefixtures("int8_required", "threads")
+@pytest.mark.parametrize("encoded", [True, False])
 @pytest.mark.parametrize(("beam", "scores"), [(1, False), (1, True), (3, True)])
-def test_by_bytes_neighbours_change_nothing_from_the_source_on(beam, scores):
-    model = sharp_model({"norm": "pre"})
-    assert quantize_model(model)
-    config, rows = DecodingConfig(beam=beam, max_length=9), sentences(200)
-    together = search(model, SearchRequest(source_of(rows), config, SYMBOLS, scores=scores))
-    alone = [search(model, SearchRequest(source_of([one]), config, SYMBOLS, scores=scores))[0] for one in rows]
+def test_int8_outputs_do_not_depend_on_other_sentences(beam, scores, encoded):
+    plan = TransformerPlan(sharp_model({"norm": "pre"}), quantize=True)
+    config, sources = DecodingConfig(beam=beam, max_length=9), sentences(100)
+
+    def found_for(rows):
+        given = plan.encode(source_of(rows)) if encoded else source_of(rows)
+        return compiled_search(plan, request_of(given, config, scores=scores))
+
+    together, alone = found_for(sources), [found_for([one])[0] for one in sources]
     assert tokens_of(together) == tokens_of(alone)
     if scores:
         assert together == alone
 
 
-def test_sources_with_holes_and_without_anything():
+@pytest.mark.usefixtures("int8_required")
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_compiled_int8_search_equals_the_python_search_with_int8_steps(beam):
+    plan = TransformerPlan(sharp_model({"norm": "pre"}, seed=3), quantize=True)
+    config, source = DecodingConfig(beam=beam, nbest=beam, max_length=9), source_of(sentences(30))
+    found = compiled_search(plan, request_of(source, config))
+    expected = search(plan.compiled.model, request_of(source, config))
+    equal = [one[0].tokens == other[0].tokens for one, other in zip(found, expected, strict=True)]
+    assert sum(equal) >= 28  # rounding to int8 may change a token where two are nearly equal
+    for same, one, other in zip(equal, found, expected, strict=True):
+        assert not same or one[0].score == pytest.approx(other[0].score, abs=0.05)
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_large_vocabulary():
+    model = sharp_model({"norm": "pre", "width": 64, "heads": 2}, sizes=VocabularySizes(9000, 9000, joint=True))
+    source, config = source_of(SOURCES[:1]), DecodingConfig(beam=5, nbest=5, max_length=6)
+    found = compiled_search(TransformerPlan(model), request_of(source, config))
+    assert_equal_hypotheses(found, python_search(model, source, config))
+
+
+@pytest.mark.parametrize("quantize", [False, True], ids=["float32", "int8"])
+@pytest.mark.parametrize("beam", [1, 5, 13])  # 13: with block-transposed weights
+def test_any_number_of_threads_gives_the_same_bits(beam, quantize, request):
+    """For a sentence alone, the threads share the outputs of each product."""
+    if quantize:
+        request.getfixturevalue("int8_required")
+    plan = TransformerPlan(sharp_model(WIDE, sizes=VocabularySizes(1100, 1100, joint=True)), quantize=quantize)
+    config, source, found = DecodingConfig(beam=beam, nbest=beam, max_length=8), source_of(SOURCES[:1]), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        scored = compiled_search(plan, request_of(source, config))
+        unscored = compiled_search(plan, request_of(source, config, scores=False))
+        found.append((scored, tokens_of(unscored)))
+    assert len(found[0][0][0]) == beam
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+
+
+def test_several_searches_at_once():
+    plan = TransformerPlan(sharp_model(WIDE))
+    config = DecodingConfig(beam=3, max_length=3)
+    sources = [source_of(sentences(count, seed=count)) for count in (1, 1, 2, 1, 9, 1, 1)]
+
+    def found_for(source):
+        torch.set_num_threads(2)
+        return compiled_search(plan, request_of(source, config))
+
+    expected = [found_for(source) for source in sources]
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(found_for, sources)) == expected
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("where", ["memory", "embedding"])
+def test_nan_ends_its_own_sentence(where, beam):
+    model = sharp_model({**SHAPES[1], "norm": "pre", "embeddings": "separate"})
+    rows, config = sentences(40), DecodingConfig(beam=beam, max_length=6)
+    rows = [[21 if token == 22 else token for token in row] for row in rows]
+    before = compiled_search(TransformerPlan(model), request_of(source_of(rows), config))
+    source = source_of(rows)
+    if where == "embedding":
+        source.values[5, 0] = 22
+        model.source_embedding.table[22] = torch.nan
+    given = memory_of(model, source) if where == "memory" else source
+    if where == "memory":
+        given.states[5] = torch.nan
+    with without_kernels():
+        assert search(model, request_of(given, config))[5] == [IMPOSSIBLE]
+    plan = TransformerPlan(model)
+    for scores in (True, False):
+        found = compiled_search(plan, request_of(given, config, scores=scores))
+        assert found[5] == [IMPOSSIBLE]
+        assert [some[0].tokens for some in found[:5]] == [some[0].tokens for some in before[:5]]
+        assert [some[0].tokens for some in found[6:]] == [some[0].tokens for some in before[6:]]
+
+
+def test_sources_with_holes_and_empty_sources():
     model, config = sharp_model({"norm": "pre"}), DecodingConfig(beam=2, max_length=6)
     mask = torch.tensor([[1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool()
     source = Source(torch.randint(4, 9, (3, 6), generator=torch.Generator().manual_seed(1)), mask)
-    found = search(model, SearchRequest(source, config, SYMBOLS))
-    with torch.inference_mode():
-        assert model.native(source) is not None
-        assert_same(found, search(model, SearchRequest(model.encode(source), config, SYMBOLS)))
-    assert search(model, SearchRequest(Source(source.values[:0], mask[:0]), config, SYMBOLS)) == []
+    plan = TransformerPlan(model)
+    found = compiled_search(plan, request_of(source, config))
+    memory = model.encode(source)
+    assert_equal_hypotheses(found, compiled_search(plan, request_of(memory, config)))
+    some = python_search(model, Source(source.values[[0, 2]], mask[[0, 2]]), config)
+    assert_equal_hypotheses([found[0], found[2]], some)
+    assert search(plan, request_of(Source(source.values[:0], mask[:0]), config)) == []
 
 
-def test_ids_of_32_bits_are_read_as_they_are():
-    model, config, source = sharp_model({"norm": "pre"}), DecodingConfig(beam=2, max_length=6), source_of(sentences(9))
-    narrow = Source(source.values.int(), source.mask)
-    assert search(model, SearchRequest(narrow, config, SYMBOLS)) == search(
-        model, SearchRequest(source, config, SYMBOLS)
+def test_token_ids_of_32_bits():
+    plan, config, source = (
+        TransformerPlan(sharp_model({})),
+        DecodingConfig(beam=2, max_length=6),
+        source_of(sentences(9)),
     )
+    narrow = compiled_search(plan, request_of(Source(source.values.int(), source.mask), config))
+    assert narrow is not None
+    assert narrow == compiled_search(plan, request_of(source, config))
 
 
-@torch.inference_mode()
-def test_embeddings_that_drop_units_are_left_to_the_layers():
-    model, source = sharp_model({"dropout": 0.5}), source_of(sentences(9))
-    assert model.native(source) is not None
-    model.source_embedding.train()
-    assert model.native(source) is None
-
-
-@pytest.mark.parametrize("token", [-1, 23])
-def test_a_token_that_there_is_not_is_refused(token):
+@pytest.mark.parametrize("token", [-1, SIZES.source])
+def test_a_token_outside_of_the_vocabulary_is_refused(token):
     source = Source(torch.tensor([[4, token, 2]]), torch.ones(1, 3, dtype=torch.bool))
-    with pytest.raises(IndexError, match="23"):
-        search(sharp_model({}), SearchRequest(source, DecodingConfig(max_length=4), SYMBOLS))
+    with pytest.raises(IndexError):
+        search(TransformerPlan(sharp_model({})), request_of(source, DecodingConfig(max_length=4)))
 
 
-@torch.no_grad()
-def test_what_it_cannot_do_is_left_to_python():
-    model = sharp_model({})
-    memory = memory_of(model, [[4, 2]] * 5)
+def test_dropout_of_the_embeddings_is_left_to_the_model():
+    model, source = sharp_model({"dropout": 0.5}), source_of(sentences(9))
+    plan, request = TransformerPlan(model), request_of(source, DecodingConfig(max_length=4))
+    assert compiled_search(plan, request) is not None
+    model.source_embedding.train()
+    assert compiled_search(plan, request) is None
 
-    def used(model: Transformer, rows: int = 1, **changes: Any) -> bool:
-        own = Memory(memory.states[:rows], memory.mask[:rows])
-        config = DecodingConfig(**{"beam": 3, "max_length": 4, **changes})
-        prefixes = [[5]] * rows if changes.get("min_length") == 1 else None
-        return native_decoder_for(model, own, constraints_of(own.mask, config, SYMBOLS, prefixes), config) is not None
 
-    assert used(model)
-    assert used(model, 5)
-    assert not used(model, beam=17)
-    assert not used(model, coverage_beta=0.2)
-    assert not used(model, sample=True, beam=1)
-    assert not used(model, min_length=1)  # with prefixes
-    assert not used(sharp_model({"position_use": "concatenate", "position_width": 4}))
+def test_requests_that_are_left_to_the_python_searches():
+    def used(changes: dict[str, Any] | None = None, prefixes: list[list[int]] | None = None, **config: Any) -> bool:
+        plan, source = TransformerPlan(sharp_model(changes or {})), source_of([[4, 2]] * 5)
+        request = request_of(source, DecodingConfig(**{"beam": 3, "max_length": 4, **config}), prefixes=prefixes)
+        found = compiled_search(plan, request)
+        if found is None and request.config.max_length < 9:
+            assert len(search(plan, request)) == 5  # by the Python searches
+        return found is not None
+
+    assert used()
+    assert used(beam=WIDEST)
+    assert not used(beam=WIDEST + 1)
+    assert used(max_length=LONGEST_OUTPUT, beam=1)
+    assert not used(max_length=LONGEST_OUTPUT + 1, beam=1)
+    assert not used(coverage_beta=0.2)
+    assert not used(sample=True, beam=1)
+    assert not used(prefixes=[[5]] * 5)
+    for changes in (
+        {"position_use": "concatenate", "position_width": 4},
+        {"radius": 2},
+        {"cross_radius": 2},
+        {"experts": 4, "experts_per_token": 2},
+    ):
+        assert not used(changes)
     with without_kernels():
-        assert not used(model)
-    with torch.enable_grad():
-        assert not used(model)
-    assert not used(model.train())
+        assert not used()
+    plan, request = TransformerPlan(sharp_model({})), request_of(source_of([[4, 2]]), DecodingConfig(max_length=4))
+    assert compiled_search(plan, request) is not None
+    plan.model.train()
+    assert compiled_search(plan, request) is None

@@ -1,119 +1,289 @@
-"""What is kept of a settled Transformer is let go as soon as anything of it changes."""
+"""A plan follows every change of its model, and keeps what it knows to itself."""
 
 from __future__ import annotations
 
 import copy
 import gc
+import weakref
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 from torch.testing import assert_close
 
 from contracts.registered_models import build_model, make_batch
-from saccade.csrc.library import library
-from saccade.interface import Memory
-from saccade.models import transformer_rows
+from plans.transformers import SYMBOLS, python_search, tokens_of
+from saccade.decoding.config import DecodingConfig
+from saccade.decoding.search import SearchRequest, search
 from saccade.models.transformer import Transformer
-from saccade.models.transformer_rows import SETTLED, settled
 from saccade.ops.dispatch import without_kernels
+from saccade.plans import transformer_plan
+from saccade.plans.fingerprint import Fingerprint
+from saccade.plans.plan import plan_for
+from saccade.plans.quantization import QuantizedPlan
+from saccade.plans.transformer_plan import TransformerPlan
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler has built the kernels")
+pytestmark = pytest.mark.usefixtures("kernels_required", "one_thread", "seeded")
+
+BATCH = make_batch([5, 3], [4, 4])
+CONFIG = DecodingConfig(beam=3, max_length=6)
 
 
 @pytest.fixture
 def model() -> Transformer:
-    model = build_model(("transformer", {"norm": "pre", "width": 16, "heads": 2})).eval()
-    assert isinstance(model, Transformer)
-    with torch.no_grad():
-        model.settle()
-    return model
+    return build_model(("transformer", {"norm": "pre", "width": 16, "heads": 2}))
 
 
-def outputs(model: Transformer) -> list[torch.Tensor]:
-    batch = make_batch([5, 3], [4, 4])
-    memory: Memory = model.encode(batch.source)
-    step = model.step(batch.prefix[:, 0], model.start(memory), memory)
-    return [memory.states[memory.mask], step.output]
+@torch.no_grad()
+def outputs(model) -> list[torch.Tensor]:
+    memory = model.encode(BATCH.source)
+    step = model.step(BATCH.prefix[:, 0], model.start(memory), memory)
+    return [memory.states[memory.mask], step.output, model.logits(step.output)]
 
 
-def change_in_place(model: Transformer) -> None:
+def change_in_place(model):
     model.decoder[1].cross.query.weight.mul_(-1.0)
 
 
-def load_others(model: Transformer) -> None:
+def change_the_output_layer(model):
+    model.output.table.mul_(2.0)
+
+
+def load_other_weights(model):
     model.load_state_dict({name: weight + 0.1 for name, weight in model.state_dict().items()})
 
 
-def move(model: Transformer) -> None:
+def assign_data(model):
     weight = model.encoder[0].attention.output.weight
     weight.data = weight.data * 2.0
 
 
-def replace_weight(model: Transformer) -> None:
-    model.decoder[0].feed_forward.expand.weight = nn.Parameter(
-        torch.randn_like(model.decoder[0].feed_forward.expand.weight)
-    )
+def replace_a_parameter(model):
+    expand = model.decoder[0].feed_forward.expand
+    expand.weight = nn.Parameter(torch.randn_like(expand.weight))
 
 
-def replace_module(model: Transformer) -> None:
+def replace_a_module(model):
     model.encoder[1] = copy.deepcopy(model.encoder[0])
 
 
-@torch.no_grad()
-def test_as_long_as_nothing_changes_nothing_is_made_again(model, monkeypatch):
-    with without_kernels():
-        expected = outputs(model)
-    monkeypatch.setattr(transformer_rows, "whole_stack", None)
-    assert_close(outputs(model), expected, rtol=1e-4, atol=1e-5)
-    assert model.native(model.encode(make_batch([4], [2]).source)).output_screen is not None
+def add_a_layer(model):
+    model.encoder.append(copy.deepcopy(model.encoder[0]))
 
 
-@pytest.mark.parametrize(
-    "change", [change_in_place, load_others, move, replace_weight, replace_module], ids=lambda change: change.__name__
-)
+def remove_a_layer(model):
+    del model.decoder[1]
+
+
+def parametrize_a_weight(model):
+    weight_norm(model.encoder[1].attention.output)
+    model.encoder[1].attention.output.parametrizations.weight.original0.mul_(1.5)
+
+
+def step_an_optimizer(model):
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.AdamW(model.parameters(), lr=0.1).step()
+
+
+CHANGES = [
+    *(change_in_place, change_the_output_layer, load_other_weights, assign_data, replace_a_parameter),
+    *(replace_a_module, add_a_layer, remove_a_layer, parametrize_a_weight, step_an_optimizer),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @torch.no_grad()
-def test_changes_are_seen(model, change):
-    before = outputs(model)
-    assert settled(model) is not None
+def test_a_plan_follows_changes(model, change):
+    plan = TransformerPlan(model)
+    before, fingerprint = outputs(plan), plan.compiled.fingerprint
+    assert fingerprint.holds()
     change(model)
-    assert settled(model) is None
+    assert not fingerprint.holds()
+    found = outputs(plan)
+    assert plan.compiled.fingerprint.holds()
     with without_kernels():
-        expected = outputs(model)
-    found = outputs(model)
-    assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert_close(found, outputs(model), rtol=1e-4, atol=1e-5)
     assert any(not torch.allclose(one, other, atol=1e-3) for one, other in zip(found, before, strict=True))
+    searched = search(plan, SearchRequest(BATCH.source, CONFIG, SYMBOLS))
+    assert tokens_of(searched) == tokens_of(python_search(model, BATCH.source, CONFIG))
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@torch.no_grad()
+def test_a_compiled_search_follows_changes(model, change):
+    """A search alone, without an encoder call before it."""
+    plan = TransformerPlan(model)
+    change(model)
+    searched = search(plan, SearchRequest(BATCH.source, CONFIG, SYMBOLS, scores=True))
+    for found, expected in zip(searched, python_search(model, BATCH.source, CONFIG), strict=True):
+        assert found[0].score == pytest.approx(expected[0].score, abs=1e-4)
+
+
+@pytest.mark.parametrize("quantize", [False, True])
+@torch.no_grad()
+def test_a_plan_follows_a_change_of_dtype(model, quantize):
+    plan = plan_for(model, quantize=quantize)
+    outputs(plan)
+    model.double()
+    assert_close(outputs(plan), outputs(model))
+    model.float()
+    assert outputs(plan)[0].dtype == torch.float32
+
+
+@pytest.mark.usefixtures("int8_required")
+@pytest.mark.parametrize("family", ["transformer", "bahdanau"])
+@torch.no_grad()
+def test_int8_weights_follow_changes(family):
+    model = build_model((family, {}))
+    plan = plan_for(model, quantize=True)
+    exact, found = outputs(model), outputs(plan)
+    assert any(not torch.equal(one, other) for one, other in zip(exact, found, strict=True))
+    for parameter in model.parameters():
+        parameter.mul_(0.5)
+    expected = outputs(model)
+    for found, other in zip(outputs(plan), expected, strict=True):
+        assert (found - other).abs().max() <= 0.1 * other.abs().max()
+    assert any((one - other).abs().max() > 0.1 * other.abs().max() for one, other in zip(exact, expected, strict=True))
 
 
 @torch.no_grad()
-def test_a_part_that_drops_units_is_seen(model):
-    model.decoder[1].train()
-    assert settled(model) is None
-    model.eval()
-    assert settled(model) is not None
+def test_a_plan_follows_the_training_mode(model):
+    dropping = build_model(("transformer", {"norm": "pre", "width": 16, "heads": 2, "dropout": 0.5}))
+    dropping.load_state_dict(model.state_dict())
+    plan = TransformerPlan(dropping)
+    expected = outputs(plan)
+    dropping.decoder[1].train()
+    assert plan.current().decoder is None
+    assert plan.current().encoder is not None
+    found = [outputs(plan)[1] for _ in range(2)]
+    assert not torch.equal(found[0], found[1])
+    dropping.eval()
+    assert_close(outputs(plan), expected, rtol=0, atol=0)
 
 
 @torch.no_grad()
-def test_the_screen_of_a_changed_table_is_not_taken(model):
-    memory = model.encode(make_batch([4], [2]).source)
+def test_nothing_is_compiled_again_while_nothing_changes(model, monkeypatch):
+    plan = TransformerPlan(model)
+    compiled = plan.compiled
+    monkeypatch.setattr(transformer_plan, "make_stack", None)
+    outputs(plan)
+    search(plan, SearchRequest(BATCH.source, CONFIG, SYMBOLS))
+    assert plan.compiled is compiled
+
+
+@pytest.mark.usefixtures("int8_required")
+@torch.no_grad()
+def test_the_int8_screen_follows_the_output_layer(model):
+    plan = TransformerPlan(model)
+    screen = plan.compiled.output_screen
+    assert screen is not None
+    assert plan.current().output_screen is screen
     model.output.table.mul_(2.0)
-    assert model.native(memory).output_screen is None
+    assert plan.current().output_screen is not screen
 
 
-def test_a_model_that_nobody_needs_is_forgotten_and_a_copy_is_not_settled(model):
-    other = copy.deepcopy(model)
-    assert other not in SETTLED
-    with torch.no_grad():
-        other.settle()
-    before = len(SETTLED)
-    del other
+def test_every_module_and_parameter_counts(model):
+    """A change of any one of them ends the fingerprint, and undoing it restores the fingerprint."""
+    fingerprint = Fingerprint(model)
+    for module in model.modules():
+        module.training = True
+        assert not fingerprint.holds()
+        module.training = False
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                setattr(module, name, nn.Parameter(parameter.detach().clone()))
+                assert not fingerprint.holds()
+                setattr(module, name, parameter)
+    assert fingerprint.holds()
+    for parameter in model.parameters():
+        with torch.no_grad():
+            parameter.add_(0.0)
+        assert not fingerprint.holds()
+        fingerprint = Fingerprint(model)
+
+
+def attributes_of(model):
+    """Everything that is stored on a model: attributes of modules and parameters, types, hooks."""
+    modules = [(type(module), dict(vars(module))) for module in model.modules()]
+    for _, attributes in modules:
+        attributes.update({name: dict(value) for name, value in attributes.items() if isinstance(value, dict)})
+    return modules, [(type(one), dict(vars(one)), one.requires_grad) for one in model.parameters()]
+
+
+@pytest.mark.parametrize("quantize", [False, True])
+@pytest.mark.parametrize("family", ["transformer", "convs2s", "bahdanau"])
+def test_a_plan_leaves_nothing_on_the_model(family, quantize):
+    model = build_model((family, {}))
+    before, weights = attributes_of(model), copy.deepcopy(model.state_dict())
+    plan = plan_for(model, quantize=quantize)
+    outputs(plan)
+    for scores in (True, False):
+        search(plan, SearchRequest(BATCH.source, DecodingConfig(beam=1, max_length=5), SYMBOLS, scores=scores))
+    assert attributes_of(model) == before
+    assert_close(model.state_dict(), weights, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("quantize", [False, True])
+@pytest.mark.parametrize("family", ["transformer", "convs2s", "bahdanau"])
+def test_a_dropped_model_is_freed(family, quantize):
+    model = build_model((family, {}))
+    plan = plan_for(model, quantize=quantize)
+    state = plan.start(plan.encode(BATCH.source))
+    outputs(plan)
+    alive = [weakref.ref(model), weakref.ref(next(model.parameters())), weakref.ref(plan)]
+    del model, plan, state
     gc.collect()
-    assert len(SETTLED) == before - 1
+    assert [reference() for reference in alive] == [None] * 3
+
+
+@pytest.mark.parametrize("quantize", [False, True])
+@torch.no_grad()
+def test_a_copied_decoding_state_steps_equally(model, quantize, called_kernels):
+    plan = plan_for(model, quantize=quantize)
+    memory = plan.encode(BATCH.source)
+    state = plan.step(BATCH.prefix[:, 0], plan.start(memory), memory).state
+    copied = copy.deepcopy(state)
+    expected = [step.output for step in two_steps(plan, state, memory)]
+    del state
+    gc.collect()
+    junk = [torch.full((2, 48), 9.0) for _ in range(50)]  # in the memory that was freed, if any of it was in use
+    found = [step.output for step in two_steps(plan, copied, memory)]
+    assert len(junk) == 50
+    assert_close(found, expected, rtol=0, atol=0)
+    assert called_kernels.count("decoder_step") == 5
+
+
+def two_steps(plan, state, memory):
+    step = plan.step(BATCH.prefix[:, 1], state, memory)
+    return step, plan.step(BATCH.prefix[:, 2], step.state, memory)
 
 
 @torch.no_grad()
-def test_one_that_has_no_kernels_stays_as_it_is():
+def test_a_state_serves_several_branches(model):
+    """Neither a step nor a search overwrites a state."""
+    plan, memory = TransformerPlan(model), model.encode(BATCH.source)
+    state = plan.step(BATCH.prefix[:, 0], plan.start(memory), memory).state
+    step = partial(plan.step, state=state, memory=memory)
+    first = step(BATCH.prefix[:, 1]).output
+    other = step(BATCH.prefix[:, 2]).output
+    assert not torch.equal(first, other)
+    assert torch.equal(step(BATCH.prefix[:, 1]).output, first)
+
+
+@torch.no_grad()
+def test_models_without_kernels_are_left_to_the_model():
     for changes in ({"radius": 2}, {"experts": 4, "experts_per_token": 2}):
-        model = build_model(("transformer", changes)).eval()
-        model.settle()
-        assert model not in SETTLED
+        model = build_model(("transformer", changes))
+        plan = TransformerPlan(model)
+        assert plan.compiled.decoder is None
+        assert_close(outputs(plan), outputs(model), rtol=0, atol=0)
+
+
+def test_which_plan_a_model_gets():
+    transformer, bahdanau = build_model(("transformer", {})), build_model(("bahdanau", {}))
+    assert isinstance(plan_for(transformer), TransformerPlan)
+    assert plan_for(bahdanau) is bahdanau
+    assert isinstance(plan_for(bahdanau, quantize=True), QuantizedPlan)
