@@ -16,7 +16,7 @@ def always_one_thread(one_thread: int) -> None:
 @pytest.fixture
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without compiled kernels: there `auto` is CTranslate2."""
-    monkeypatch.setattr(loading, "library", lambda: None)
+    monkeypatch.setattr(loading, "kernels_in_use", lambda: False)
 
 
 @pytest.fixture

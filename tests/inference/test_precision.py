@@ -31,7 +31,7 @@ def test_int8_without_support_is_an_error(folder, tmp_path, monkeypatch):
     with pytest.raises(UsageError) as caught:
         load(folder, "cpu", engine="torch", precision="int8")
     assert "C compiler" in caught.value.what
-    monkeypatch.setattr(loading, "library", lambda: object())  # kernels, but a processor without AVX2
+    monkeypatch.setattr(loading, "kernels_in_use", lambda: True)  # kernels, but a processor without AVX2
     assert engine_name(load(folder, "cpu", precision="int8"), beam=1) == "ctranslate2"
     with pytest.raises(UsageError) as caught:
         load(folder, "cpu", engine="torch", precision="int8")
@@ -45,10 +45,11 @@ def test_int8_without_support_is_an_error(folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_int8_on_torch(folder, beam):
     exact, quantized = (load(folder, "cpu", engine="torch", precision=kind) for kind in ("float32", "int8"))
-    weights = [quantized_form(weight) for weight in quantized.model.parameters() if weight.dim() == 2]
+    weights = [quantized_form(weight) for weight in quantized.plan.compiled.model.parameters() if weight.dim() == 2]
     assert weights
     assert all(weights)
-    assert not any(quantized_form(weight) for weight in exact.model.parameters())
+    for model in (exact.plan.compiled.model, exact.model, quantized.model):
+        assert not any(quantized_form(weight) for weight in model.parameters())
     batched = best_tokens(quantized, beam=beam)
     assert batched == [best_alone(quantized, text, beam) for text in TEXTS]
     assert sum(map(len, batched)) > 0
