@@ -6,7 +6,7 @@ import pytest
 
 from contracts import test_model_contracts as contracts
 from contracts.registered_models import build_model, make_batch, registered_models
-from saccade.plans.plan import PLANS, plan_for
+from saccade.plans.plan_selection import PLANS, plan_for
 
 PLANNED = [subject for subject in registered_models() if type(build_model(subject.values[0])) in PLANS]
 

@@ -21,7 +21,7 @@ from saccade.models.transformer import Transformer
 from saccade.ops.dispatch import without_kernels
 from saccade.plans import transformer_plan
 from saccade.plans.fingerprint import Fingerprint
-from saccade.plans.plan import plan_for
+from saccade.plans.plan_selection import plan_for
 from saccade.plans.quantization import QuantizedPlan
 from saccade.plans.transformer_plan import TransformerPlan
 

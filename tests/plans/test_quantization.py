@@ -12,7 +12,7 @@ from saccade.interface import Source
 from saccade.models.registry import FAMILIES
 from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import QuantizedParameter
-from saccade.plans.plan import plan_for
+from saccade.plans.plan_selection import plan_for
 from saccade.plans.quantization import quantized_copy
 from saccade.plans.transformer_plan import TransformerPlan
 
