@@ -48,7 +48,7 @@ def copy_of_the_package(folder: Path, *, kernels: bool, plans: bool) -> Path:
         shutil.rmtree(folder / "saccade" / "plans")
         (folder / "saccade" / "plans").mkdir()
         (folder / "saccade" / "plans" / "__init__.py").write_text("")
-        (folder / "saccade" / "plans" / "plan.py").write_text(MODEL_AS_PLAN)
+        (folder / "saccade" / "plans" / "plan_selection.py").write_text(MODEL_AS_PLAN)
     return folder
 
 

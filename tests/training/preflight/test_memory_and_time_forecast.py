@@ -144,7 +144,7 @@ def compare_forecasts() -> None:
 
 
 def test_batch_that_does_not_fit_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("forecast", "batch_trial"):
+    for module in ("memory_and_time_forecast", "batch_trial"):
         monkeypatch.setattr(f"saccade.training.preflight.{module}.available_memory", lambda _: 1000)
     objective = Recorded()
     found = make_forecast(build_model(), objective)
