@@ -320,7 +320,7 @@ def report_outputs(preset: str, old: Path, new: Path) -> bool:
         was, is_now = (
             [json.loads(line) for line in file.read_text("utf-8").splitlines()] for file in (path, new / path.name)
         )
-        texts = sum(one["translation"] != other["translation"] for one, other in zip(was, is_now, strict=True))
+        texts = sum(one["text"] != other["text"] for one, other in zip(was, is_now, strict=True))
         exact = sum(one != other for one, other in zip(was, is_now, strict=True))
         same &= not exact
         print(f"{preset:24} {path.stem:40} {texts} of {len(was)} texts differ, {exact} with their scores")
