@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
+from saccade import messages
 from saccade.cli.attention import attention
 from saccade.cli.average import average
 from saccade.cli.check import check
@@ -29,7 +30,18 @@ from saccade.cli.output.errors import report
 from saccade.cli.train import train
 from saccade.cli.translate import translate
 from saccade.cli.verify import verify
+from saccade.errors import UsageError
 from saccade.version import __version__
+
+FLAGS = {
+    "--debug": "Show the traceback of an error.",
+    "--quiet": "Show only warnings and errors.",
+    "-q": "Show only warnings and errors.",
+    "--verbose": "Show details.",
+    "-v": "Show details.",
+}
+"""Flags of the program, valid before and after the command."""
+ANYWHERE = "Valid before and after the command."
 
 app = typer.Typer(
     add_completion=False,
@@ -73,9 +85,9 @@ def saccade(
     version: Annotated[
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; valid before and after the command.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help=f"{FLAGS['--quiet']} {ANYWHERE}")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help=f"{FLAGS['--verbose']} {ANYWHERE}")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=f"{FLAGS['--debug']} {ANYWHERE}")] = False,
 ) -> None:
     """Train, run and explain attention models that translate text.
 
@@ -85,8 +97,10 @@ def saccade(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 for bad input, 2 for wrong usage, 128 + n after signal n."""
-    words, debug = without_debug(sys.argv[1:] if arguments is None else arguments)
+    words, flags = split_flags(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in flags
     try:
+        messages.set_level(level_of(flags))
         write_utf8()
         try:
             run(words or ["--help"])
@@ -110,11 +124,21 @@ def run(words: Sequence[str]) -> None:
         command.invoke(context)
 
 
-def without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
-    """Remove `--debug` before a `--`; returns the other arguments and whether it was present."""
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], set[str]]:
+    """The arguments without the flags of the program before a `--`, and these flags."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    options = [argument for argument in arguments[:end] if argument != "--debug"]
-    return [*options, *arguments[end:]], len(options) < end
+    words = [argument for argument in arguments[:end] if argument not in FLAGS]
+    return [*words, *arguments[end:]], FLAGS.keys() & set(arguments[:end])
+
+
+def level_of(flags: set[str]) -> messages.Level:
+    """What --quiet and --verbose ask for."""
+    quiet, verbose = bool(flags & {"--quiet", "-q"}), bool(flags & {"--verbose", "-v"})
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose contradict each other", do="give one of the two")
+    if quiet:
+        return messages.Level.QUIET
+    return messages.Level.VERBOSE if verbose else messages.Level.NORMAL
 
 
 def write_utf8() -> None:

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from saccade import messages
+from saccade.messages import Level
+
+
+@pytest.fixture(autouse=True)
+def normal_level():
+    yield
+    messages.set_level(Level.NORMAL)
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"), [(Level.QUIET, ["w"]), (Level.NORMAL, ["w", "n"]), (Level.VERBOSE, ["w", "n", "d"])]
+)
+def test_the_level_decides_what_is_shown(level, shown, capsys):
+    messages.set_level(level)
+    messages.warn("w")
+    messages.note("n")
+    messages.detail("d")
+    assert capsys.readouterr().err.split() == shown
+
+
+SCRIPT = "from saccade import messages; [messages.warn('x' * 100) for _ in range(9)]; print('done')"
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+def test_messages_that_cannot_be_written_do_not_end_the_work(redirection):
+    done = subprocess.run(
+        f'"{sys.executable}" -c "{SCRIPT}" {redirection}', shell=True, stdout=subprocess.PIPE, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n")
+
+
+def test_progress_without_a_terminal_writes_nothing(capsys):
+    with messages.progress("work", 3) as advance:
+        advance(3)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_progress_bar_appears_only_after_a_while(monkeypatch):
+    opened = []
+    monkeypatch.setattr(messages, "shows_progress", lambda: True)
+    monkeypatch.setattr(messages.ProgressBar, "open", lambda self: opened.append(self.done))
+    now = [0.0]
+    monkeypatch.setattr(messages.time, "monotonic", lambda: now[0])
+    with messages.progress("work", 3) as advance:
+        advance(1)
+        now[0] = messages.PROGRESS_DELAY
+        advance(1)
+    assert opened == [2]
