@@ -51,6 +51,17 @@ EXPORT int saccade_residual_norm(int threads, int64_t rows, int64_t width, const
     return SUCCESS;
 }
 
+/* Room for sums over rows: `width` zeros per thread, and for their total; false if there is no memory. */
+static int allocate_sums(int threads, int64_t width, float **parts, float **sums)
+{
+    *parts = zeroed_floats(threads * width);
+    *sums = zeroed_floats(width);
+    if (*parts && *sums) return 1;
+    free(*parts);
+    free(*sums);
+    return 0;
+}
+
 /* The backward pass of residual_norm. total_grad may be NULL; without a sublayer, sublayer_grad and bias_grad are.
  * The gradients of bias, weight and norm_bias are sums over the rows. */
 EXPORT int saccade_residual_norm_backward(int threads, int64_t rows, int64_t width, const float *total,
@@ -61,12 +72,8 @@ EXPORT int saccade_residual_norm_backward(int threads, int64_t rows, int64_t wid
 {
     dropout_rng rng = dropout_rng_of(seed, threshold);
     int64_t blocks = (width + DROPOUT_BLOCK - 1) / DROPOUT_BLOCK, padded = blocks * DROPOUT_BLOCK;
-    float *parts = zeroed_floats(threads * 3 * padded), *sums = zeroed_floats(3 * padded);
-    if (!parts || !sums) {
-        free(parts);
-        free(sums);
-        return OUT_OF_MEMORY;
-    }
+    float *parts, *sums;
+    if (!allocate_sums(threads, 3 * padded, &parts, &sums)) return OUT_OF_MEMORY;
     int used = 1;
 #pragma omp parallel num_threads(threads) if (rows * width >= PARALLEL_THRESHOLD)
     {
@@ -132,12 +139,8 @@ EXPORT int saccade_bias_relu_backward(int threads, int64_t rows, int64_t width, 
                                       const float *out_grad, float *x_grad, float *bias_grad)
 {
     int64_t padded = (width + LANES - 1) / LANES * LANES;
-    float *parts = zeroed_floats(threads * padded), *sums = zeroed_floats(padded);
-    if (!parts || !sums) {
-        free(parts);
-        free(sums);
-        return OUT_OF_MEMORY;
-    }
+    float *parts, *sums;
+    if (!allocate_sums(threads, padded, &parts, &sums)) return OUT_OF_MEMORY;
     int used = 1;
 #pragma omp parallel num_threads(threads) if (rows * width >= PARALLEL_THRESHOLD)
     {

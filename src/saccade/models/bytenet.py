@@ -24,7 +24,7 @@ from saccade.interface import Decoded, Memory, Product, Source, Step, Vocabulary
 from saccade.layers.convolution import Convolution, ConvolutionCache, Projection
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.masks import padding_mask
-from saccade.models.family import Costs, Family, ModelConfig
+from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
 from saccade.ops.dropout import dropout
 
 
@@ -215,7 +215,7 @@ FAMILY = Family(
     Costs("O(k n d^2)", "O(1)", "O(log_k n)"),
     recipe={
         "data": {"tokenizer": "char"},
-        "training": {"learning_rate": 1e-3, "schedule": "inverse-sqrt", "warmup_steps": 500, "label_smoothing": 0.1},
+        "training": inverse_sqrt_training(1e-3),
     },
     variants=(
         {"length_ratio": 1.0},

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decoded, Memory, Product, Source, Step, VocabularySizes
 from saccade.layers.convolution import Convolution, ConvolutionCache, Projection, tap_indices
-from saccade.models.family import Costs, Family, ModelConfig
+from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
 from saccade.ops.dropout import dropout
 from saccade.ops.glu import linear_glu
 from saccade.ops.linear import linear
@@ -348,9 +348,7 @@ FAMILY = Family(
     PRESETS,
     MINIATURE,
     Costs("O(k n d^2)", "O(1)", "O(n/k)"),
-    recipe={
-        "training": {"learning_rate": 2e-3, "schedule": "inverse-sqrt", "warmup_steps": 500, "label_smoothing": 0.1}
-    },
+    recipe={"training": inverse_sqrt_training(2e-3)},
     variants=(
         {"separable": True},
         {"dilated": True, "encoder_layers": 3, "decoder_layers": 3},

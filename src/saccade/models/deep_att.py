@@ -29,7 +29,7 @@ from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
-from saccade.models.family import Costs, Family, ModelConfig
+from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import RecurrentState
 from saccade.ops.recurrent_layer import RecurrentWeights
@@ -225,13 +225,7 @@ FAMILY = Family(
     MINIATURE,
     Costs("O(n d^2)", "O(n)", "O(n)"),
     recipe={
-        "training": {
-            "learning_rate": 1e-3,
-            "schedule": "inverse-sqrt",
-            "warmup_steps": 500,
-            "clip_norm": 1.0,
-            "label_smoothing": 0.1,
-        }
+        "training": inverse_sqrt_training(1e-3, clip_norm=1.0),
     },
     variants=(
         {"columns": 1},

@@ -26,12 +26,38 @@ class ModelConfig(Config):
         return ()
 
 
+class RecurrentStackConfig(ModelConfig):
+    """Settings of an encoder and a decoder with the same number of recurrent layers; 4 layers of 1,000 by default."""
+
+    width: int = Field(1000, ge=2)
+    """Hidden size of each layer."""
+    embedding: int = Field(1000, ge=1)
+    """Embedding size."""
+    layers: int = Field(4, ge=1)
+    """Layers of the encoder and of the decoder, each."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout of the embeddings and of each layer's output."""
+    tie_output: bool = False
+    """Tie output layer and target embedding; a linear projection joins them if their widths differ."""
+
+
 class Costs(NamedTuple):
     """Complexity of a layer for n positions, width d, kernel k, radius r (Vaswani et al. 2017, table 1)."""
 
     operations: str  # per layer
     sequential: str  # sequential operations per layer
     path: str  # maximum path length between two positions
+
+
+def inverse_sqrt_training(learning_rate: float, **more: float) -> dict[str, Any]:
+    """Training settings with warmup and inverse square root decay that suit models of several layers here."""
+    return {
+        "learning_rate": learning_rate,
+        "schedule": "inverse-sqrt",
+        "warmup_steps": 500,
+        "label_smoothing": 0.1,
+        **more,
+    }
 
 
 class Family(NamedTuple):

@@ -22,7 +22,7 @@ from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent
-from saccade.models.family import Costs, Family, ModelConfig
+from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import RecurrentState
 
@@ -178,13 +178,7 @@ FAMILY = Family(
     MINIATURE,
     Costs("O(n d^2)", "O(n)", "O(n)"),
     recipe={
-        "training": {
-            "learning_rate": 5e-3,
-            "schedule": "inverse-sqrt",
-            "warmup_steps": 500,
-            "clip_norm": 1.0,
-            "label_smoothing": 0.1,
-        },
+        "training": inverse_sqrt_training(5e-3, clip_norm=1.0),
         "decoding": {"length_penalty": "gnmt", "length_alpha": 0.6},
     },
     variants=(

@@ -34,7 +34,7 @@ from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Sou
 from saccade.layers.attention import additive_scores, group_by_sentence, masked_softmax, weighted_sum
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import last
-from saccade.models.family import Costs, Family, ModelConfig
+from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
 from saccade.ops.dropout import dropout
 
 Fusion = Literal["shallow", "deep"]
@@ -299,13 +299,7 @@ FAMILY = Family(
     MINIATURE,
     Costs("O(n^2 d + n d^2)", "O(n)", "O(1)"),
     recipe={
-        "training": {
-            "learning_rate": 1e-3,
-            "schedule": "inverse-sqrt",
-            "warmup_steps": 500,
-            "clip_norm": 1.0,
-            "label_smoothing": 0.1,
-        }
+        "training": inverse_sqrt_training(1e-3, clip_norm=1.0),
     },
     variants=({"fusion": "shallow"}, {"tie_output": False}),
     attention=frozenset({"encoder-self", "decoder-self", "cross"}),

@@ -24,21 +24,15 @@ from saccade.layers.attention import (
 )
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
-from saccade.models.family import Costs, Family, ModelConfig
+from saccade.models.family import Costs, Family, RecurrentStackConfig
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import RecurrentState
 from saccade.ops.single_head_attention import single_head_attention
 
 
-class LuongConfig(ModelConfig):
+class LuongConfig(RecurrentStackConfig):
     """Settings of attention after the decoder; the defaults are the paper's (section 4.1)."""
 
-    width: int = Field(1000, ge=2)
-    """Hidden size of each layer."""
-    embedding: int = Field(1000, ge=1)
-    """Embedding size."""
-    layers: int = Field(4, ge=1)
-    """Layers of the encoder and of the decoder, each."""
     score: Literal["dot", "general", "concat"] = "general"
     """Attention score function: dot, general or concat (section 3.1)."""
     attention: Literal["global", "local-p"] = "global"
@@ -51,8 +45,6 @@ class LuongConfig(ModelConfig):
     """Reverse the source sequence."""
     dropout: float = Field(0.2, ge=0, lt=1)
     """Dropout of the embeddings and of each layer's output."""
-    tie_output: bool = False
-    """Tie output layer and target embedding; a linear projection joins them if their widths differ."""
 
 
 PRESETS = {

@@ -10,36 +10,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import Recurrent, reverse
-from saccade.models.family import Costs, Family, ModelConfig
+from saccade.models.family import Costs, Family, RecurrentStackConfig
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import CellKind, RecurrentState
 
 
-class Seq2SeqConfig(ModelConfig):
+class Seq2SeqConfig(RecurrentStackConfig):
     """Settings of the encoder-decoder; the defaults are those of Sutskever et al. (section 3.4)."""
 
-    width: int = Field(1000, ge=2)
-    """Hidden size of each layer."""
-    embedding: int = Field(1000, ge=1)
-    """Embedding size."""
-    layers: int = Field(4, ge=1)
-    """Layers of the encoder and of the decoder, each."""
     cell: CellKind = "lstm"
     """Recurrent cell: lstm (Sutskever et al.) or gru (Cho et al.)."""
     reverse_source: bool = True
     """Reverse the source sequence (Sutskever et al., section 3.3)."""
     context: bool = False
     """Feed the last encoder state to the decoder at every step, not only at the start (Cho et al., section 2.2)."""
-    dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout of the embeddings and of each layer's output."""
-    tie_output: bool = False
-    """Tie output layer and target embedding; a linear projection joins them if their widths differ."""
 
 
 PRESETS = {
