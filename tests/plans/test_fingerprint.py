@@ -17,6 +17,7 @@ from contracts.registered_models import build_model, make_batch
 from plans.transformers import SYMBOLS, python_search, tokens_of
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import SearchRequest, search
+from saccade.interface import Source
 from saccade.models.transformer import Transformer
 from saccade.ops.dispatch import without_kernels
 from saccade.plans import transformer_plan
@@ -24,6 +25,8 @@ from saccade.plans.fingerprint import Fingerprint
 from saccade.plans.plan_selection import plan_for
 from saccade.plans.quantization import QuantizedPlan
 from saccade.plans.transformer_plan import TransformerPlan
+from saccade.training.config import TrainingConfig
+from saccade.training.optimizers import make_optimizer
 
 pytestmark = pytest.mark.usefixtures("kernels_required", "one_thread", "seeded")
 
@@ -82,15 +85,27 @@ def parametrize_a_weight(model):
     model.encoder[1].attention.output.parametrizations.weight.original0.mul_(1.5)
 
 
-def step_an_optimizer(model):
+def step_an_optimizer(model, kind):
+    optimizer = make_optimizer(model, TrainingConfig(optimizer=kind))
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    torch.optim.AdamW(model.parameters(), lr=0.1).step()
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    optimizer.step()
+    model.zero_grad()
+
+
+def step_adam(model):
+    step_an_optimizer(model, "adam")
+
+
+def step_muon(model):
+    step_an_optimizer(model, "muon")
 
 
 CHANGES = [
     *(change_in_place, change_the_output_layer, load_other_weights, assign_data, replace_a_parameter),
-    *(replace_a_module, add_a_layer, remove_a_layer, parametrize_a_weight, step_an_optimizer),
+    *(replace_a_module, add_a_layer, remove_a_layer, parametrize_a_weight, step_adam, step_muon),
 ]
 
 
@@ -280,6 +295,40 @@ def test_models_without_kernels_are_left_to_the_model():
         plan = TransformerPlan(model)
         assert plan.compiled.decoder is None
         assert_close(outputs(plan), outputs(model), rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_a_sublayer_in_training_mode_keeps_its_dropout():
+    model = build_model(("transformer", {"norm": "pre", "width": 16, "heads": 2, "dropout": 0.5}))
+    plan = TransformerPlan(model)
+    assert plan.compiled.decoder is not None
+    model.decoder[0].cross_residual.train()
+    assert plan.current().decoder is None
+    assert not torch.equal(*(plan.decode(BATCH.prefix, plan.encode(BATCH.source)).outputs for _ in range(2)))
+
+
+@pytest.mark.usefixtures("int8_required")
+@pytest.mark.parametrize("family", ["transformer", "convs2s", "bahdanau"])
+def test_gradients_of_a_quantizing_plan_are_those_of_the_model(family):
+    model = build_model((family, {}))
+    plan = plan_for(model, quantize=True)
+    for one in (model, plan):
+        one.logits(one.decode(BATCH.prefix, one.encode(BATCH.source)).outputs).sum().backward()
+        found = {name: parameter.grad for name, parameter in model.named_parameters()}
+        if one is model:
+            expected = found
+            model.zero_grad()
+    assert_close(found, expected)
+
+
+@torch.no_grad()
+def test_an_empty_batch_has_empty_outputs(model):
+    plan = TransformerPlan(model)
+    source = Source(torch.zeros(0, 3, dtype=torch.int64), torch.zeros(0, 3, dtype=torch.bool))
+    for one in (model, plan):
+        memory = one.encode(source)
+        step = one.step(torch.zeros(0, dtype=torch.int64), one.start(memory), memory)
+        assert one.logits(step.output).shape[0] == 0
 
 
 def test_which_plan_a_model_gets():

@@ -83,6 +83,11 @@ class ConvS2SPlan:
         found = self.current().model if runs_plan(self.model.output_bias) else None
         return found or self.model
 
+    def last_compiled(self) -> ConvS2S:
+        """As `inference_model`, without the check of the fingerprint: `start` has made it."""
+        found = self.compiled.model if runs_plan(self.model.output_bias) else None
+        return found or self.model
+
     @property
     def longest(self) -> int | None:
         """The most positions that the model can decode."""
@@ -122,12 +127,10 @@ class ConvS2SPlan:
 
     def step(self, token: Tensor, state: ConvS2SState | PlanState, memory: Memory, *, record: bool = False) -> Step:
         """As the model's; the first layer's convolution once for each distinct token."""
-        # `start` has checked that what was computed is current.
-        model = self.compiled.model if runs_plan(self.model.output_bias) else None
+        model, taps = self.last_compiled(), self.compiled.decoder_taps
         if isinstance(state, ConvS2SState):
-            return (model or self.model).step(token, state, memory, record=record)
-        taps = self.compiled.decoder_taps
-        if model is None or taps is None:
+            return model.step(token, state, memory, record=record)
+        if model is self.model or taps is None:
             raise RuntimeError("since this state was started, the model has changed or gradients were enabled")
         distinct, inverse = torch.unique(token, return_inverse=True)
         embedded = model.target_embedding(distinct[:, None], state.position).squeeze(1)  # (V, E)
@@ -144,11 +147,11 @@ class ConvS2SPlan:
 
     def logits(self, outputs: Tensor) -> Tensor:
         """As the model's."""
-        return (self.compiled.model or self.model).logits(outputs)
+        return self.last_compiled().logits(outputs)
 
     def output_product(self, outputs: Tensor) -> Product:
         """As the model's."""
-        return (self.compiled.model or self.model).output_product(outputs)
+        return self.last_compiled().output_product(outputs)
 
 
 def runs_plan(weight: Tensor) -> bool:

@@ -10,7 +10,8 @@ from saccade.ops.int8_linear import version_of
 class Fingerprint:
     """Identity of all modules and parameters, versions of all weights, and training mode of a model.
 
-    Writes through `.data` are not noticed; every other in-place change of a weight is.
+    The version counter of a weight shows its in-place changes, except for writes through `.data`, writes to inference
+    tensors, and steps of PyTorch's fused optimizers, which `make_optimizer` counts itself.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from saccade.interface import Decoded, Memory, Product, Source, Step, Translates
@@ -40,10 +41,16 @@ class QuantizedPlan:
         self.quantized: Any = quantized_copy(self.model)
 
     def current(self) -> Translates:
-        """The quantized model."""
+        """The quantized model, or the model itself with gradients enabled: int8 weights have no gradient."""
+        if torch.is_grad_enabled():
+            return self.model
         if not self.fingerprint.holds():
             self.rebuild()
         return self.quantized  # type: ignore[no-any-return]
+
+    def differentiable(self) -> Any:
+        """As `current`, without the check of the fingerprint: `start` has made it."""
+        return self.model if torch.is_grad_enabled() else self.quantized
 
     @property
     def longest(self) -> int | None:
@@ -64,12 +71,12 @@ class QuantizedPlan:
 
     def step(self, token: Tensor, state: Any, memory: Memory, *, record: bool = False) -> Step:
         """As the model's."""
-        return self.quantized.step(token, state, memory, record=record)  # type: ignore[no-any-return]
+        return self.differentiable().step(token, state, memory, record=record)  # type: ignore[no-any-return]
 
     def logits(self, outputs: Tensor) -> Tensor:
         """As the model's."""
-        return self.quantized.logits(outputs)  # type: ignore[no-any-return]
+        return self.differentiable().logits(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product | None:
         """As the model's."""
-        return self.quantized.output_product(outputs)  # type: ignore[no-any-return]
+        return self.differentiable().output_product(outputs)  # type: ignore[no-any-return]

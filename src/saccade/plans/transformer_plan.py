@@ -99,6 +99,10 @@ class TransformerPlan:
             self.compiled = self.compile()
         return self.compiled
 
+    def differentiable(self, compiled: Compiled) -> Transformer:
+        """The model that computes what is not compiled: int8 weights have no gradient."""
+        return self.model if torch.is_grad_enabled() else compiled.model
+
     @property
     def longest(self) -> int | None:
         """The most positions that the model can decode."""
@@ -110,7 +114,7 @@ class TransformerPlan:
         stack, model = compiled.encoder, compiled.model
         table = model.source_embedding.table
         if record or stack is None or source.mask.size(1) > LONGEST or not runs_on_inference_kernel(table):
-            return model.encode(source, record=record)
+            return self.differentiable(compiled).encode(source, record=record)
         layout = PackedLayout.of(source.mask)
         if not stack.int8 and layout.total > MOST_POSITIONS:
             return model.encode(source)
@@ -123,11 +127,11 @@ class TransformerPlan:
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """As the model's."""
-        return self.current().model.decode(prefix, memory, record=record)
+        return self.differentiable(self.current()).decode(prefix, memory, record=record)
 
     def start(self, memory: Memory) -> tuple[LayerState, ...]:
         """As the model's."""
-        return self.current().model.start(memory)
+        return self.differentiable(self.current()).start(memory)
 
     def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
         """As the model's; in one call for few hypotheses and for int8."""
@@ -135,7 +139,7 @@ class TransformerPlan:
         few = stack is not None and (stack.int8 or len(token) <= MOST_HYPOTHESES)
         table = model.target_embedding.table
         if record or stack is None or not few or memory.mask.size(1) > LONGEST or not runs_on_inference_kernel(table):
-            return model.step(token, state, memory, record=record)
+            return self.differentiable(self.compiled).step(token, state, memory, record=record)
         if any(layer.cache.joined is not None or layer.memory.value.padded is not None for layer in state):
             return model.step(token, state, memory)  # a state that was started without kernels
         x = model.target_embedding(token[:, None], state[0].cache.position).squeeze(1)  # (N, D)
@@ -143,11 +147,11 @@ class TransformerPlan:
 
     def logits(self, outputs: Tensor) -> Tensor:
         """As the model's."""
-        return self.compiled.model.logits(outputs)
+        return self.differentiable(self.compiled).logits(outputs)
 
     def output_product(self, outputs: Tensor) -> Product:
         """As the model's."""
-        return self.compiled.model.output_product(outputs)
+        return self.differentiable(self.compiled).output_product(outputs)
 
     def search(self, request: SearchRequest, constraints: Constraints) -> list[list[Hypothesis]] | None:
         """Greedy or beam search in one call; None if the kernel does not support the model or the request."""
@@ -161,7 +165,7 @@ class TransformerPlan:
             if not runs_on_inference_kernel(given.states):
                 return None
             sentences: SourceTokens | EncodedBatch = encoded_batch(model, given)
-        elif compiled.encoder is None or not isinstance(given.values, Tensor):
+        elif compiled.encoder is None or not isinstance(given.values, Tensor) or not on_cpu(given.values, given.mask):
             return None
         else:
             sentences = source_tokens(model, compiled.encoder, given)
@@ -206,7 +210,7 @@ def compiled_step(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> Ste
         origin=origin.data_ptr(),
         memory=ctypes.pointer(packed),
         first_sentence=0,
-        beam=len(x) // max(1, len(first)),
+        beam=max(1, len(x) // max(1, len(first))),
         step_hypotheses=(ctypes.c_int64 * len(steps))(*(len(layers[0]) for layers in steps)),
     )
     x, out = x.clone(), torch.empty_like(x)
@@ -295,7 +299,9 @@ def make_stack(
 
     The kernel has no dropout and no experts, reads contiguous float32, and takes all layers to be of one shape.
     """
-    if any(layer.training for layer in layers) or not all(isinstance(one.feed_forward, FeedForward) for one in layers):
+    if any(module.training for layer in layers for module in layer.modules()):
+        return None
+    if not all(isinstance(layer.feed_forward, FeedForward) for layer in layers):
         return None
     named = [weights_of(layer) for layer in layers]
     following = [*norms[1:], cast("nn.LayerNorm", last)] if pre else norms
@@ -369,6 +375,11 @@ def matrices_of(layer: EncoderLayer | DecoderLayer) -> list[Tensor]:
 def int8_array(matrices: Sequence[QuantizedMatrix]) -> ctypes.Array[Int8Weight]:
     """The int8 weights of a layer as an array for a kernel."""
     return (Int8Weight * len(matrices))(*(matrix.structure for matrix in matrices))
+
+
+def on_cpu(*tensors: Tensor) -> bool:
+    """Whether a kernel may read these tensors."""
+    return all(tensor.device.type == "cpu" for tensor in tensors)
 
 
 def readable(tensors: Iterable[Tensor]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module
 from threading import Thread
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,17 +21,26 @@ def preload_optimizer_imports() -> None:
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
     """Build fused AdamW (plain Adam without weight decay), or Muon."""
+    betas, epsilon, decay = config.betas, config.epsilon, config.weight_decay
+    optimizer: torch.optim.Optimizer
     if config.optimizer == "muon":
-        return Muon(
-            model.named_parameters(),
-            momentum=config.momentum,
-            betas=config.betas,
-            epsilon=config.epsilon,
-            weight_decay=config.weight_decay,
+        optimizer = Muon(
+            model.named_parameters(), momentum=config.momentum, betas=betas, epsilon=epsilon, weight_decay=decay
         )
-    return torch.optim.AdamW(
-        model.parameters(), lr=0.0, betas=config.betas, eps=config.epsilon, weight_decay=config.weight_decay, fused=True
-    )
+    else:
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=0.0, betas=betas, eps=epsilon, weight_decay=decay, fused=True
+        )
+    optimizer.register_step_post_hook(increment_versions)
+    return optimizer
+
+
+def increment_versions(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Count the update in the versions of all parameters: PyTorch's fused Adam changes weights without it.
+
+    Inference plans compare versions to find out whether they are current.
+    """
+    torch.autograd.graph.increment_version([p for group in optimizer.param_groups for p in group["params"]])
 
 
 def optimizer_state_keys(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> tuple[str, ...]:
