@@ -52,6 +52,15 @@ def test_model_satisfies_the_protocols(model):
 
 
 @pytest.mark.usefixtures("grad_mode")
+def test_an_empty_batch_has_empty_outputs(model):
+    none = torch.zeros(0, 3, dtype=torch.int64)
+    memory = model.encode(Source(none, none.bool()))
+    assert model.logits(model.decode(none, memory).outputs).shape == (0, 3, SIZES.target)
+    step = model.step(none[:, 0], model.start(memory), memory)
+    assert model.logits(step.output).shape == (0, SIZES.target)
+
+
+@pytest.mark.usefixtures("grad_mode")
 def test_steps_equal_decode(model, batch):
     memory = model.encode(batch.source)
     with without_kernels():

@@ -17,6 +17,18 @@ def test_unpack_undoes_pack():
     assert layout.positions().tolist() == [0, 1, 0, 0, 1, 2]
 
 
+@pytest.mark.parametrize("mask", [MASK.byte() * 255, MASK.int(), MASK[0], MASK[None]])
+def test_only_boolean_masks_of_a_batch_have_a_layout(mask):
+    with pytest.raises(TypeError):
+        PackedLayout.of(mask)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3), (4, 3)])
+def test_values_of_another_shape_than_the_mask_are_refused(shape):
+    with pytest.raises(ValueError, match="mask"):
+        PackedLayout.of(MASK).pack(torch.zeros(*shape, 2))
+
+
 def test_a_layout_with_padding_keeps_all_positions():
     layout, x = PackedLayout(torch.arange(4) * 3, None, MASK), torch.randn(3, 3, 4)
     assert (layout.total, layout.longest) == (9, 3)

@@ -64,14 +64,14 @@ EXPORT int saccade_cross_entropy(int threads, int64_t rows, int64_t vocabulary, 
     return SUCCESS;
 }
 
-/* The cross-entropy of pairs of rows, i and pairs + i, two predictions p and q of one target, and their divergence
+/* The cross-entropy of pairs of rows, i and pairs + i, two predictions p and q, and their divergence
  * (KL(p, q) + KL(q, p)) / 2. The gradient is that of both losses and of `weight` times the divergence:
  *     d KL(p, q) / d logits of p = p * (log p - log q - KL(p, q)),   d KL(q, p) / d logits of p = p - q. */
 EXPORT int saccade_paired_cross_entropy(int threads, int64_t pairs, int64_t vocabulary, float *logits,
                                         const int64_t *targets, float smoothing, float weight, int needs_grad,
                                         float *target_loss, float *mean_loss, float *divergence)
 {
-    int status = check_targets(pairs, targets, vocabulary);
+    int status = check_targets(2 * pairs, targets, vocabulary);
     if (status != SUCCESS) return status;
 #pragma omp parallel num_threads(threads) if (pairs * vocabulary >= PARALLEL_THRESHOLD)
     {
@@ -97,7 +97,7 @@ EXPORT int saccade_paired_cross_entropy(int threads, int64_t pairs, int64_t voca
                 for (int64_t at = vocabulary / LANES * LANES; at < vocabulary; at++)
                     largest[i] = a[i][at] > largest[i] ? a[i][at] : largest[i];
                 total[i] = reduce_sum(sum);
-                target[i] = a[i][targets[row]];
+                target[i] = a[i][targets[i * pairs + row]];
             }
             vec powers[2] = {{0}, {0}}, products[2] = {{0}, {0}};
             for (int64_t at = 0; at < vocabulary; at += LANES) {
@@ -136,7 +136,7 @@ EXPORT int saccade_paired_cross_entropy(int threads, int64_t pairs, int64_t voca
                 store_n(a[0] + at, p - spread + half * (p * (difference - kl_pq) + (p - q)), n);
                 store_n(a[1] + at, q - spread + half * (q * (-difference - kl_qp) + (q - p)), n);
             }
-            for (int i = 0; i < 2; i++) a[i][targets[row]] -= 1.0f - smoothing;
+            for (int i = 0; i < 2; i++) a[i][targets[i * pairs + row]] -= 1.0f - smoothing;
         }
         free(differences);
     }

@@ -44,11 +44,15 @@ INLINE void general_scores(int64_t head, int64_t count, const float *const *keys
 
 /* The context of one query of all heads. `keys` and `values` are `count` pointers to rows of all heads; `scores` is
  * scratch for `count` floats, rounded up to LANES. Weights (heads, weights_stride) may be NULL. The bias of the
- * values is added once: the weights sum to 1. */
+ * values is added once: the weights sum to 1. Without keys the context is 0. */
 INLINE void attend_row(int64_t heads, int64_t head, int64_t count, const float *const *keys,
                        const float *const *values, const float *query, const float *query_bias,
                        const float *value_bias, float *scores, float *out, float *weights, int64_t weights_stride)
 {
+    if (!count) {
+        memset(out, 0, 4 * (size_t)(heads * head));
+        return;
+    }
     float scale = 1.0f / sqrtf((float)head);
     for (int64_t h = 0; h < heads; h++) {
         int64_t from = h * head;

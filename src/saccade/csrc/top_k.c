@@ -133,6 +133,10 @@ EXPORT int saccade_top_k_within(int threads, int64_t rows, int64_t vocabulary, c
         for (int64_t row = first; row < last; row++) {
             const int64_t *allowed = list + starts[lists[row]];
             int64_t length = starts[lists[row] + 1] - starts[lists[row]], found = k < length ? k : length;
+            if (length < 0) {
+                record(&status, INDEX_OUT_OF_RANGE);
+                break;
+            }
             for (int64_t i = 0; i < length; i++) own[i] = logits[row * vocabulary + allowed[i]];
             int64_t count = positions_in(length, allowed, suppressed_count, suppressed, positions);
             int failure = top_k_rows(1, 1, length, own, count, positions, found, values + row * k, tokens + row * k);

@@ -95,7 +95,7 @@ def attend(
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, H·d) to (B, H, T, d)."""
-    return x.view(*x.shape[:-1], heads, -1).transpose(1, 2)
+    return x.view(*x.shape[:-1], heads, x.size(-1) // heads).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def merge_heads(x: Tensor) -> Tensor:
 
 def group_by_sentence(x: Tensor, sentences: int) -> Tensor:
     """(B·W, d), the W hypotheses of a sentence in consecutive rows, to (B, W, d): W queries per sentence."""
-    return x.view(sentences, -1, x.size(-1))
+    return x.view(sentences, x.size(0) // max(1, sentences), x.size(-1))
 
 
 def split_hypotheses(weights: Tensor) -> Tensor:

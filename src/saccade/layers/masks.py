@@ -8,7 +8,7 @@ from torch import Tensor
 
 def padding_mask(lengths: Tensor, width: int | None = None) -> Tensor:
     """(B, S), True at the first `lengths[b]` positions of sequence b."""
-    size = int(lengths.max()) if width is None else width
+    size = max(lengths.tolist(), default=0) if width is None else width
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 

@@ -175,7 +175,7 @@ class ByteNet(nn.Module):
     def step(self, token: Tensor, state: ByteNetState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W: the W hypotheses of a sentence read one column."""
         column = fitted(memory.summary[:, state.position :], 1).squeeze(1)  # (B, D)
-        column = column.repeat_interleave(len(token) // len(column), 0)  # (N, D)
+        column = column.repeat_interleave(len(token) // max(1, len(column)), 0)  # (N, D)
         embedded = self.target_embedding(token[:, None]).squeeze(1)  # (N, D)
         x = self.join(torch.cat([embedded, column], -1))  # (N, D)
         caches: list[ConvolutionCache] = []

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decoded, Memory, Product, Source, Step, VocabularySizes
+from saccade.layers.attention import group_by_sentence
 from saccade.layers.convolution import Convolution, ConvolutionCache, Projection, tap_indices
 from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
 from saccade.ops.dropout import dropout
@@ -175,7 +176,7 @@ class DecoderLayer(nn.Module):
     def attend_step(self, x: Tensor, h: Tensor, embedded: Tensor, memory: Memory) -> LayerOutput:
         """The part of a step after the gated linear unit h (N, D); the W hypotheses of a sentence share its memory."""
         query = self.attention_query(h, embedded)  # d (N, E)
-        query = query.view(len(memory.mask), -1, query.size(1))  # (B, W, E)
+        query = group_by_sentence(query, len(memory.mask))  # (B, W, E)
         attention = single_head_attention(query, memory.states, memory.summary, memory.mask)
         x = self.residual_sum(x, h, attention.context.flatten(0, 1))
         return LayerOutput(x, attention.weights.flatten(0, 1)[:, None, None])

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from saccade.csrc.library import kernel
@@ -85,8 +86,10 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         """Sum the loss and, if needed, the gradients of x, weight and bias."""
         wide = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
         total, likelihood, divergence = x.new_zeros(3, dtype=wide)
-        x_grad, weight_grad = (torch.empty_like(x), torch.zeros_like(weight)) if needs_grad else (None, None)
-        bias_grad = None if bias is None or not needs_grad else torch.zeros_like(bias)
+        x_needs, weight_needs, bias_needs = (needs_grad and needed for needed in ctx.needs_input_grad[:3])
+        x_grad = torch.empty_like(x) if x_needs else None
+        weight_grad = torch.zeros_like(weight) if weight_needs else None
+        bias_grad = torch.zeros_like(bias) if bias is not None and bias_needs else None
         count = max(2, (CHUNK if x.device.type == "cpu" else LARGE_CHUNK) // max(1, weight.size(0)))
         buffer = x.new_empty(min(count, len(x)), weight.size(0)) if runs_on_kernel(x) else None
         for rows in chunks(targets, count, paired=consistency > 0):
@@ -100,12 +103,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 found = loss_and_grad(logits, target, smoothing, needs_grad)
             likelihood += found.target.sum(dtype=wide)
             total += (1 - smoothing) * found.target.sum(dtype=wide) + smoothing * found.mean.sum(dtype=wide)
-            if x_grad is None or weight_grad is None:
-                continue
-            x_grad[rows] = found.gradient @ weight
-            if buffer is None:
+            if x_grad is not None:
+                x_grad[rows] = found.gradient @ weight
+            if weight_grad is not None and buffer is None:
                 weight_grad += found.gradient.t() @ chunk  # under autocast the product has a narrower dtype
-            else:
+            elif weight_grad is not None:
                 weight_grad.addmm_(found.gradient.t(), chunk)
             if bias_grad is not None:
                 bias_grad += found.gradient.sum(0)
@@ -114,6 +116,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return (total + consistency * divergence).float(), likelihood, divergence
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Any, ...]:
         """The gradients that `forward` computed, times the gradient of the loss."""
         return *(None if gradient is None else gradient * scale for gradient in ctx.gradients), None, None, None, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -10,13 +11,19 @@ from torch import Tensor
 
 from saccade.csrc.library import level, library
 
-allowed = True
+_lock = threading.Lock()
+_disabled = 0  # callers that are inside of `without_kernels`
 
 
 def runs_on_kernel(x: Tensor) -> bool:
-    """Whether a kernel can run: float32 on the CPU, kernels built, no autocast, not under torch.compile."""
-    ours = not torch.compiler.is_compiling() and x.device.type == "cpu" and x.dtype == torch.float32
+    """Whether a kernel can run: float32 on the CPU, kernels built, no autocast, no graph that is being recorded."""
+    ours = x.device.type == "cpu" and x.dtype == torch.float32 and not records_graph()
     return ours and kernels_in_use() and not torch.is_autocast_enabled("cpu")
+
+
+def records_graph() -> bool:
+    """Whether PyTorch traces or compiles: what a kernel computes would not be part of the graph."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[no-untyped-call]
 
 
 def runs_on_inference_kernel(x: Tensor) -> bool:
@@ -26,7 +33,7 @@ def runs_on_inference_kernel(x: Tensor) -> bool:
 
 def kernels_in_use() -> bool:
     """Whether the kernels are built for this machine and allowed."""
-    return allowed and library() is not None
+    return not _disabled and library() is not None
 
 
 def kernel_level() -> str | None:
@@ -37,9 +44,11 @@ def kernel_level() -> str | None:
 @contextlib.contextmanager
 def without_kernels() -> Iterator[None]:
     """Run all ops on their PyTorch references, in every thread."""
-    global allowed
-    before, allowed = allowed, False
+    global _disabled
+    with _lock:
+        _disabled += 1
     try:
         yield
     finally:
-        allowed = before
+        with _lock:
+            _disabled -= 1

@@ -63,9 +63,8 @@ class QuantizedParameter(nn.Parameter):
 
 def quantized_form(weight: Tensor) -> QuantizedMatrix | None:
     """The int8 form of a weight, if it has one and the float32 values have not changed since."""
-    if not isinstance(weight, QuantizedParameter) or not weight.quantized.current():
-        return None
-    return weight.quantized
+    found: QuantizedMatrix | None = getattr(weight, "quantized", None)  # a deep copy has no int8 form
+    return found if found is not None and found.current() else None
 
 
 def quantize(weight: Tensor, bias: Tensor | None = None) -> QuantizedMatrix | None:

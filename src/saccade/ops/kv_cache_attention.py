@@ -96,7 +96,10 @@ def attend_one(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None,
         context = F.scaled_dot_product_attention(query, keys, values, mask)  # (N, H, 1, d)
         return StepAttention(context.flatten(1), None)
     scores = query @ keys.transpose(-1, -2) / query.size(-1) ** 0.5  # (N, H, 1, t)
-    weights = scores.softmax(-1) if mask is None else scores.masked_fill(~mask, -torch.inf).softmax(-1)
+    if mask is None:
+        weights = scores.softmax(-1)
+    else:  # all zeros where nothing is visible
+        weights = scores.masked_fill(~mask, -torch.inf).softmax(-1).masked_fill(~mask, 0.0)
     return StepAttention((weights @ values).flatten(1), weights)
 
 
@@ -189,8 +192,9 @@ def memory_reference(
         after = positions - window.starts[:, None]
         visible = (after >= 0) & (after < window.counts[:, None])
     keys, values = (split_heads(x, heads) for x in kv.chunk(2, -1))  # (B, H, S, d)
-    queries = query.view(kv.size(0), -1, query.size(1)) if kv.size(0) else query.view(0, 1, query.size(1))
+    beam = query.size(0) // max(1, kv.size(0))
+    queries = query.view(kv.size(0), beam, query.size(1))
     found = attend_one(split_heads(queries, heads), keys, values, visible[:, None, None], record=record)
     weights = None if found.weights is None else found.weights.transpose(1, 2).flatten(0, 1).unsqueeze(2)
-    context = found.context.view(kv.size(0), heads, -1, query.size(1) // heads).transpose(1, 2)
+    context = found.context.view(kv.size(0), heads, beam, query.size(1) // heads).transpose(1, 2)
     return StepAttention(context.reshape(query.size(0), query.size(1)), weights)

@@ -40,6 +40,8 @@ class PackedLayout:
     @classmethod
     def of(cls, mask: Tensor) -> PackedLayout:
         """The layout of the positions where mask (B, T) is True."""
+        if mask.dtype != torch.bool or mask.dim() != 2:
+            raise TypeError(f"PackedLayout: the mask is {mask.dtype} {tuple(mask.shape)}, expected bool (B, T)")
         if torch.jit.is_tracing() or torch.compiler.is_compiling():  # type: ignore[no-untyped-call]
             return cls(torch.arange(mask.size(0) + 1, device=mask.device) * mask.size(1), None, mask)
         cu_seqlens = torch.zeros(mask.size(0) + 1, dtype=torch.int64, device=mask.device)
@@ -58,6 +60,8 @@ class PackedLayout:
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, ...) to (N, ...)."""
+        if x.shape[:2] != self.mask.shape:
+            raise ValueError(f"PackedLayout: x has shape {tuple(x.shape)}, the mask {tuple(self.mask.shape)}")
         flat = x.flatten(0, 1)
         return flat if self.indices is None else flat.index_select(0, self.indices)
 

@@ -70,7 +70,7 @@ def bidirectional_layer(
         out = x.new_zeros(*mask.shape, 2 * width)
         end = scan_layer(forward, x, rows, forward_order(mask), out[..., :width])
         return out, end, scan_layer(backward, x, rows, reverse_order(mask), out[..., width:])
-    inputs = x.index_select(0, rows.flatten()).view(*rows.shape, -1)
+    inputs = x.index_select(0, rows.flatten()).view(*rows.shape, x.size(1))
     forward_outputs, end = recurrent_layer(forward, inputs, mask)
     backward_outputs, beginning = recurrent_layer(backward, reverse(inputs, mask), mask)
     return torch.cat([forward_outputs, reverse(backward_outputs, mask)], -1), end, beginning
@@ -120,6 +120,11 @@ def run_layer(
     layer: nn.RNNBase, x: Tensor, mask: Tensor | None, state: RecurrentState | None
 ) -> tuple[Tensor, RecurrentState]:
     """The PyTorch reference: the fused layer."""
+    if not x.size(0):  # PyTorch's layers refuse an empty batch
+        none = x.new_zeros(0, layer.hidden_size)
+        return x.new_zeros(0, x.size(1), layer.hidden_size), RecurrentState(
+            none, none if kind_of(layer) == "lstm" else None
+        )
     first = None if state is None else layer_first(state, x.dtype)
     if mask is None:
         outputs, final = layer(x, first)

@@ -19,11 +19,12 @@ _thread = threading.local()
 @contextlib.contextmanager
 def own_generator(seed: int) -> Iterator[None]:
     """Use a generator with this seed for all ops of the current thread; CPU only."""
+    before = getattr(_thread, "generator", None)
     _thread.generator = torch.Generator().manual_seed(seed)
     try:
         yield
     finally:
-        _thread.generator = None
+        _thread.generator = before
 
 
 def generator_of(device: torch.device) -> torch.Generator | None:

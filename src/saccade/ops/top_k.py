@@ -58,6 +58,8 @@ def check_allowed(allowed: AllowedTokens, logits: Tensor) -> None:
     """Raise unless every row has a list, and every list has ascending ids of the vocabulary."""
     rows, vocabulary = logits.shape
     require_shape("top_k", "allowed.row", allowed.row, rows)
+    require_shape("top_k", "allowed.starts", allowed.starts, None)
+    require_shape("top_k", "allowed.tokens", allowed.tokens, None)
     require_indices("top_k", "allowed.row", allowed.row, len(allowed.starts) - 1, device=logits.device)
     require_indices("top_k", "allowed.starts", allowed.starts, len(allowed.tokens) + 1, device=logits.device)
     require_indices("top_k", "allowed.tokens", allowed.tokens, vocabulary, device=logits.device)
