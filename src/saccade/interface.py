@@ -131,7 +131,11 @@ class Decodes(Protocol):
 
 
 class Translates(Encodes, Decodes, Protocol):
-    """A sequence-to-sequence model: an encoder and a decoder."""
+    """A sequence-to-sequence model, or the plan of one: an encoder and a decoder."""
+
+
+class TranslationModel(Translates, Protocol):
+    """A sequence-to-sequence model: an `nn.Module`, which a plan is not."""
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """The parameters, as in `nn.Module`."""

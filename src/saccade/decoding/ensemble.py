@@ -11,17 +11,20 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from saccade.errors import SaccadeError, did_you_mean
-from saccade.interface import Attention, AttentionKind, Decoded, Memory, Source, Step, Translates
+from saccade.interface import Attention, AttentionKind, Decoded, Memory, Source, Step, Translates, TranslationModel
 from saccade.symbols import Symbols
 
 Mean = Literal["arithmetic", "geometric"]
 """The mean of the members' probabilities, or of their log-probabilities, normalised again."""
+
+Member = TypeVar("Member", bound=Translates)
+Other = TypeVar("Other", bound=Translates)
 
 
 class MemberMemories(NamedTuple):
@@ -31,12 +34,12 @@ class MemberMemories(NamedTuple):
     same_positions: bool  # whether all members attend to the same positions of one source
 
 
-class Ensemble:
+class Ensemble(Generic[Member]):
     """Models that decode together; they may differ in everything but the target vocabulary."""
 
     def __init__(
         self,
-        members: Sequence[Translates],
+        members: Sequence[Member],
         example: Source,
         *,
         mean: Mean = "arithmetic",
@@ -112,24 +115,24 @@ class Ensemble:
     def output_product(self, outputs: Tensor) -> None:
         """None: a mean of probabilities is not a matrix product."""
 
-    def with_members(self, members: Sequence[Translates]) -> Ensemble:
+    def with_members(self, members: Sequence[Other]) -> Ensemble[Other]:
         """An ensemble of other models with the same outputs, such as plans of the members."""
-        other = copy.copy(self)
+        other = cast(Ensemble[Other], copy.copy(self))
         other.members = tuple(members)
         return other
 
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+    def parameters(self: Ensemble[TranslationModel], recurse: bool = True) -> Iterator[nn.Parameter]:
         """The parameters of all members."""
         for member in self.members:
             yield from member.parameters(recurse)
 
-    def train(self, mode: bool = True) -> Ensemble:
+    def train(self: Ensemble[TranslationModel], mode: bool = True) -> Ensemble[TranslationModel]:
         """Set the training mode of all members."""
         for member in self.members:
             member.train(mode)
         return self
 
-    def eval(self) -> Ensemble:
+    def eval(self: Ensemble[TranslationModel]) -> Ensemble[TranslationModel]:
         """Set the evaluation mode of all members."""
         return self.train(False)
 

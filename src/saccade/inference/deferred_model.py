@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
+from typing import Generic, TypeVar
 
 from saccade.interface import Translates
 
+Model = TypeVar("Model", bound=Translates)
 
-class DeferredModel:
+
+class DeferredModel(Generic[Model]):
     """A model that is loaded at the first call and then kept: CTranslate2 with a cached export does without it."""
 
-    def __init__(self, load: Callable[[], Translates]) -> None:
+    def __init__(self, load: Callable[[], Model]) -> None:
         self.load = load
         self.lock = Lock()
-        self.model: Translates | None = None
+        self.model: Model | None = None
 
-    def __call__(self) -> Translates:
+    def __call__(self) -> Model:
         """The model; concurrent callers wait until it is loaded."""
         with self.lock:
             if self.model is None:

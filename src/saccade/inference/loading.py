@@ -25,7 +25,7 @@ from saccade.inference.engines.selection import USE_FLOAT32, check_engine
 from saccade.inference.ensemble_translator import build_ensemble
 from saccade.inference.shortlist_file import read_shortlist
 from saccade.inference.translator import Translator
-from saccade.interface import Translates
+from saccade.interface import TranslationModel
 from saccade.model_folder import (
     CARD,
     CONFIG,
@@ -138,7 +138,7 @@ class OpenedFolder(NamedTuple):
     """A verified model folder whose model may not be loaded yet."""
 
     config: ModelConfig
-    load_model: DeferredModel
+    load_model: DeferredModel[TranslationModel]
     tokenizers: Tokenizers
     generation: Mapping[str, Any]
     manifest: Mapping[str, Any]
@@ -171,11 +171,11 @@ def open_without_model(path: Path, device: torch.device) -> OpenedFolder | None:
     if config.get("sizes") != asdict(vocabulary_sizes(tokenizers)):
         return None
 
-    def load_model() -> Translates:
+    def load_model() -> TranslationModel:
         folder, current_manifest = load_unchanged(path, device)
         if current_manifest != manifest:
             raise replaced(path)
-        model: Translates = folder.model
+        model: TranslationModel = folder.model
         return model
 
     return OpenedFolder(choice.config, DeferredModel(load_model), tokenizers, generation, manifest)

@@ -32,7 +32,7 @@ from saccade.inference.shortlist_file import Shortlist
 from saccade.inference.streaming import InputReady, read_windows
 from saccade.inference.translation import EMPTY, Candidate, ScoredPair, Translation
 from saccade.inference.unknown_words import align, check_cross_attention, text_with_replacements, words_of
-from saccade.interface import Source, Translates
+from saccade.interface import Source, Translates, TranslationModel
 from saccade.plans.plan_selection import plan_for
 from saccade.symbols import Symbols
 
@@ -44,7 +44,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Translates | DeferredModel,
+        model: TranslationModel | DeferredModel[TranslationModel],
         tokenizers: Tokenizers,
         decoding: DecodingConfig,
         device: torch.device | str = "cpu",
@@ -62,7 +62,7 @@ class Translator:
         The `lexicon` serves the decoding setting `replace_unknown="lexicon"`; a `shortlist` restricts every search to
         likely translations of its source. Without an `exporter` every request goes to torch.
         """
-        self.load_model: Callable[[], Translates] = model if isinstance(model, DeferredModel) else lambda: model
+        self.load_model: Callable[[], TranslationModel] = model if isinstance(model, DeferredModel) else lambda: model
         self.precision: Precision = precision
         self.load_plan = DeferredModel(lambda: plan_for(self.load_model(), quantize=precision == "int8"))
         self.tokenizers = tokenizers
@@ -75,7 +75,7 @@ class Translator:
         self.engines = EngineSelector(torch_engine, tokenizers.target.size, exporter)
 
     @property
-    def model(self) -> Translates:
+    def model(self) -> TranslationModel:
         """The model; it is loaded now if CTranslate2 did without it."""
         return self.load_model()
 

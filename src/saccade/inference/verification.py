@@ -31,7 +31,7 @@ from saccade.errors import SaccadeError
 from saccade.inference.batching import SourceIds, max_ids
 from saccade.inference.loading import translator_from
 from saccade.inference.translator import Translator
-from saccade.interface import Decodes, Memory, Source, Translates, select
+from saccade.interface import Decodes, Memory, Source, TranslationModel, select
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder, weights_of
 from saccade.symbols import Symbols
 
@@ -353,12 +353,12 @@ def difference(one: Tensor, other: Tensor) -> float:
     return float(absolute.masked_fill(absolute.isnan(), math.inf).max()) if absolute.numel() else 0.0
 
 
-def tolerance_of(model: Translates) -> float:
+def tolerance_of(model: TranslationModel) -> float:
     """The tolerance for differences of log-probabilities, by the least precise dtype of the model."""
     return max(TOLERANCES.get(parameter.dtype, FLOAT32_TOLERANCE) for parameter in model.parameters())
 
 
-def judge(name: str, model: Translates, largest: float, detail: str) -> Equivalence:
+def judge(name: str, model: TranslationModel, largest: float, detail: str) -> Equivalence:
     """The result of a check that passes if the largest difference is within the model's tolerance."""
     tolerance = tolerance_of(model)
     return Equivalence(name, largest, tolerance, largest <= tolerance, detail)

@@ -5,7 +5,7 @@ Real positions come before padding, so padding does not change their outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from saccade.ops.recurrent_layer import (
     reverse,
 )
 
-__all__ = ["Bidirectional", "FedRecurrent", "Recurrent", "last", "masked_mean", "reverse"]
+__all__ = ["Bidirectional", "FedRecurrent", "Recurrent", "last", "masked_mean", "recurrent_stack", "reverse"]
 
 
 class Recurrent(nn.Module):
@@ -109,6 +109,18 @@ class FedRecurrent(nn.Module):
     def empty(self, like: Tensor) -> RecurrentState:
         """The zero state before the first position, for a batch like `like` (B, ...)."""
         return zero_state(self.kind, like.size(0), self.hidden.weight)
+
+
+def recurrent_stack(
+    layers: Iterable[nn.Module], x: Tensor, mask: Tensor, drop: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, tuple[RecurrentState, ...]]:
+    """Run `Recurrent` layers in turn: x (B, S, inputs) to outputs (B, S, H) and the last state of every layer."""
+    states: list[RecurrentState] = []
+    for layer in layers:
+        x, state = layer(x, mask)
+        x = drop(x)
+        states.append(state)
+    return x, tuple(states)
 
 
 def zero_state(kind: CellKind, batch: int, weight: Tensor) -> RecurrentState:

@@ -23,7 +23,7 @@ from saccade.layers.attention import (
     weighted_sum,
 )
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
+from saccade.layers.recurrent import FedRecurrent, Recurrent, recurrent_stack, reverse
 from saccade.models.family import Costs, Family, RecurrentStackConfig
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import RecurrentState
@@ -104,13 +104,9 @@ class Luong(nn.Module):
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, E)
         x = reverse(x, source.mask) if self.reverse_source else x
-        lasts: list[RecurrentState] = []
-        for layer in self.encoder:
-            x, last = layer(x, source.mask)  # (B, S, D)
-            x = self.drop(x)
-            lasts.append(last)
+        x, lasts = recurrent_stack(self.encoder, x, source.mask, self.drop)  # (B, S, D)
         states = reverse(x, source.mask) if self.reverse_source else x  # the memory is in source order
-        return Memory(states, source.mask, summary=tuple(lasts))
+        return Memory(states, source.mask, summary=lasts)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T), from the begin symbol on."""

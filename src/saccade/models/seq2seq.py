@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import Recurrent, reverse
+from saccade.layers.recurrent import Recurrent, recurrent_stack, reverse
 from saccade.models.family import Costs, Family, RecurrentStackConfig
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import CellKind, RecurrentState
@@ -87,12 +87,8 @@ class Seq2Seq(nn.Module):
         x = self.source_embedding(source.values)  # (B, S, E)
         if self.reverse_source:
             x = reverse(x, source.mask)
-        lasts: list[RecurrentState] = []
-        for layer in self.encoder:
-            x, last = layer(x, source.mask)  # (B, S, D)
-            x = self.drop(x)
-            lasts.append(last)
-        return Memory(x, source.mask, summary=tuple(lasts))
+        x, lasts = recurrent_stack(self.encoder, x, source.mask, self.drop)  # (B, S, D)
+        return Memory(x, source.mask, summary=lasts)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """prefix (B, T), from the begin symbol on; each layer runs over all positions at once."""

@@ -17,7 +17,7 @@ from saccade.inference.engines.ctranslate2_cache import cache_key, open_export
 from saccade.inference.engines.ctranslate2_engine import CTranslate2Engine
 from saccade.inference.engines.engine import Engine, Precision
 from saccade.inference.engines.parity import check_parity, random_sentences, validation_sources
-from saccade.interface import Translates
+from saccade.interface import TranslationModel
 from saccade.interop.ctranslate2 import import_runtime, longest_sequence, not_expressible, save_ctranslate2
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import TransformerConfig
@@ -32,7 +32,7 @@ class CTranslate2Exporter:
     folder: Path
     manifest: Mapping[str, Any]
     config: TransformerConfig
-    load_model: Callable[[], Translates]
+    load_model: Callable[[], TranslationModel]
     tokenizers: Tokenizers
     decoding: DecodingConfig
     precision: Precision = "float32"
