@@ -18,9 +18,11 @@ from plans.transformers import SYMBOLS, python_search, tokens_of
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Source
+from saccade.layers.feed_forward import FeedForward
+from saccade.layers.residual import SublayerOutput
 from saccade.models.transformer import Transformer
 from saccade.ops.dispatch import without_kernels
-from saccade.plans import transformer_plan
+from saccade.plans import quantization, transformer_plan
 from saccade.plans.fingerprint import Fingerprint
 from saccade.plans.plan_selection import plan_for
 from saccade.plans.quantization import QuantizedPlan
@@ -85,6 +87,25 @@ def parametrize_a_weight(model):
     model.encoder[1].attention.output.parametrizations.weight.original0.mul_(1.5)
 
 
+def change_an_epsilon(model):
+    model.decoder[1].cross_residual.norm.eps = 0.5
+
+
+def change_the_heads(model):
+    for layer in model.encoder:
+        layer.attention.heads = 4
+
+
+def replace_a_buffer(model):
+    positions = model.target_embedding.positions
+    name, table = next(iter(positions.named_buffers()))
+    setattr(positions, name, torch.zeros_like(table))
+
+
+def hook_a_layer(model):
+    model.decoder[0].feed_forward.register_forward_hook(lambda module, inputs, output: output._replace(bias=None))
+
+
 def step_an_optimizer(model, kind):
     optimizer = make_optimizer(model, TrainingConfig(optimizer=kind))
     for parameter in model.parameters():
@@ -106,6 +127,7 @@ def step_muon(model):
 CHANGES = [
     *(change_in_place, change_the_output_layer, load_other_weights, assign_data, replace_a_parameter),
     *(replace_a_module, add_a_layer, remove_a_layer, parametrize_a_weight, step_adam, step_muon),
+    *(change_an_epsilon, change_the_heads, replace_a_buffer, hook_a_layer),
 ]
 
 
@@ -146,6 +168,119 @@ def test_a_plan_follows_a_change_of_dtype(model, quantize):
     assert_close(outputs(plan), outputs(model))
     model.float()
     assert outputs(plan)[0].dtype == torch.float32
+
+
+def move_twice(model):
+    model.double()
+    model.float()
+
+
+def reassign_all_data(model):
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+
+
+@pytest.mark.parametrize("move", [move_twice, reassign_all_data])
+@pytest.mark.parametrize("quantize", [False, True])
+@torch.no_grad()
+def test_a_step_reads_the_weights_of_its_start(model, move, quantize):
+    """The parameters get other storage between `start` and `step`; the plan keeps what it reads."""
+    plan = plan_for(model, quantize=quantize)
+    memory = plan.encode(BATCH.source)
+    state = plan.start(memory)
+    expected = plan.step(BATCH.prefix[:, 0], state, memory).output
+    move(model)
+    junk = [torch.full_like(parameter, torch.nan) for parameter in model.parameters() for _ in range(4)]
+    found = plan.step(BATCH.prefix[:, 0], state, memory).output
+    assert junk
+    assert_close(found, expected, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_a_state_of_another_model_is_refused(model):
+    plan = TransformerPlan(model)
+    memory = plan.encode(BATCH.source)
+    state = plan.start(memory)
+    wide = TransformerPlan(build_model(("transformer", {"norm": "pre", "width": 32, "heads": 2})))
+    with pytest.raises(ValueError, match="width"):
+        wide.step(BATCH.prefix[:, 0], state, memory)
+    model.decoder.append(copy.deepcopy(model.decoder[0]))
+    plan.encode(BATCH.source)
+    with pytest.raises(ValueError, match="layers"):
+        plan.step(BATCH.prefix[:, 0], state, memory)
+
+
+class GeluFeedForward(FeedForward):
+    """A feed-forward network that the kernels do not compute."""
+
+    def forward(self, x, layout=None):
+        inner = torch.nn.functional.gelu(self.expand(x))
+        return SublayerOutput(self.contract(inner), None)
+
+
+@torch.no_grad()
+def test_subclasses_of_compiled_layers_are_left_to_the_model(model):
+    layer = model.decoder[0]
+    gelu = GeluFeedForward(16, layer.feed_forward.inner).eval()
+    gelu.load_state_dict(layer.feed_forward.state_dict())
+    layer.feed_forward = gelu
+    plan = TransformerPlan(model)
+    assert plan.compiled.decoder is None
+    assert_close(outputs(plan), outputs(model))
+
+
+@pytest.mark.usefixtures("int8_required")
+@pytest.mark.parametrize("family", ["transformer", "convs2s", "bahdanau"])
+@torch.no_grad()
+def test_a_plan_that_was_built_without_kernels_uses_them_later(family):
+    model = build_model((family, {}))
+    with without_kernels():
+        plan = plan_for(model, quantize=True)
+        outputs(plan)
+    assert_close(outputs(plan), outputs(plan_for(model, quantize=True)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("quantize", [False, True])
+@pytest.mark.parametrize("family", ["transformer", "convs2s", "bahdanau"])
+@torch.no_grad()
+def test_a_copied_plan_has_a_model_of_its_own(family, quantize):
+    model = build_model((family, {}))
+    plan = plan_for(model, quantize=quantize)
+    expected = outputs(plan)
+    copied = copy.deepcopy(plan)
+    for parameter in model.parameters():
+        parameter.mul_(0.5)
+    assert_close(outputs(copied), expected, rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("int8_required")
+@torch.no_grad()
+def test_a_failed_quantization_is_tried_again(monkeypatch):
+    model = build_model(("bahdanau", {}))
+    plan = plan_for(model, quantize=True)
+    for parameter in model.parameters():
+        parameter.mul_(0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(quantization, "quantized_copy", raise_memory_error)
+        with pytest.raises(MemoryError):
+            plan.encode(BATCH.source)
+    assert_close(outputs(plan), outputs(plan_for(model, quantize=True)), rtol=0, atol=0)
+
+
+def raise_memory_error(*_):
+    raise MemoryError
+
+
+@torch.no_grad()
+def test_a_plan_does_not_depend_on_the_default_device(model):
+    expected = outputs(TransformerPlan(model))
+    searched = search(TransformerPlan(model), SearchRequest(BATCH.source, CONFIG, SYMBOLS))
+    with torch.device("meta"):
+        plan = TransformerPlan(model)
+        found = outputs(plan)
+        again = search(plan, SearchRequest(BATCH.source, CONFIG, SYMBOLS))
+    assert_close(found, expected, rtol=0, atol=0)
+    assert tokens_of(again) == tokens_of(searched)
 
 
 @pytest.mark.usefixtures("int8_required")

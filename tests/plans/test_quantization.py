@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from contracts.registered_models import build_model, make_batch
 from saccade.interface import Source
+from saccade.layers.convolution import Projection
 from saccade.models.registry import FAMILIES
 from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import QuantizedParameter
@@ -78,3 +79,14 @@ def test_int8_states_of_convs2s_do_not_depend_on_the_batch():
     assert isinstance(source.values, Tensor)
     together = plan.encode(Source(source.values.repeat(20, 1), source.mask.repeat(20, 1)))  # all tokens repeat
     assert_close(together.states, plan.encode(source).states.expand(20, -1, -1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("weight_normalisation", [False, True])
+def test_int8_matrices_of_a_convs2s_plan(weight_normalisation):
+    """Weights with weight normalization stay float32, all others are int8."""
+    model = build_model(("convs2s", {"weight_normalisation": weight_normalisation}))
+    compiled = plan_for(model, quantize=True).compiled.model
+    projections = [part for part in compiled.modules() if isinstance(part, Projection)]
+    kinds = {isinstance(part.weight(), QuantizedParameter) for part in projections}
+    assert kinds == {not weight_normalisation}
+    assert isinstance(compiled.output_table, QuantizedParameter)

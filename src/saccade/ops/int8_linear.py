@@ -7,6 +7,7 @@ result does not depend on the other rows of the batch.
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,10 +61,19 @@ class QuantizedParameter(nn.Parameter):
         found.quantized = QuantizedMatrix(found.detach())
         return found
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedParameter:
+        """Quantize a copy: the int8 form has the address of its float32 original."""
+        memo[id(self)] = found = QuantizedParameter.of(self.detach().clone())
+        return found
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Serialize the float32 parameter alone."""
+        return nn.Parameter(self.detach(), requires_grad=False).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
 
 def quantized_form(weight: Tensor) -> QuantizedMatrix | None:
     """The int8 form of a weight, if it has one and the float32 values have not changed since."""
-    found: QuantizedMatrix | None = getattr(weight, "quantized", None)  # a deep copy has no int8 form
+    found: QuantizedMatrix | None = getattr(weight, "quantized", None)
     return found if found is not None and found.current() else None
 
 

@@ -28,9 +28,9 @@ from saccade.csrc.library import kernel
 from saccade.decoding.constraints import Constraints, suppressed_tokens
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
-from saccade.decoding.screening import LEAST_ROWS
 from saccade.decoding.search import SearchRequest
-from saccade.ops.int8_linear import QuantizedMatrix, quantize
+from saccade.ops.arguments import address
+from saccade.ops.int8_linear import QuantizedMatrix
 
 WIDEST = 16
 """The widest beam."""
@@ -89,11 +89,11 @@ class Buffers(NamedTuple):
     def empty(cls, most: int, limits: Tensor) -> Buffers:
         """Buffers for outputs within these limits (B,)."""
         ends = most * limits.cumsum(0)
-        tokens, lengths = torch.zeros(int(ends[-1]), dtype=torch.int64), limits.new_zeros(len(limits), most)
-        scores = torch.zeros(lengths.shape, dtype=torch.float32)
+        tokens, lengths = limits.new_zeros(int(ends[-1])), limits.new_zeros(len(limits), most)
+        scores = limits.new_zeros(lengths.shape, dtype=torch.float32)
         return cls(
             *(ends - most * limits, torch.zeros_like(limits), tokens, lengths, lengths.clone()),
-            *(torch.zeros(len(tokens), dtype=torch.float32), scores, scores.clone()),
+            *(limits.new_zeros(len(tokens), dtype=torch.float32), scores, scores.clone()),
         )
 
 
@@ -115,21 +115,21 @@ def run_search(
     """The hypotheses of each sentence, best first."""
     config, symbols, limits = request.config, request.symbols, constraints.limits.contiguous()
     longest = int(limits.max())
-    suppressed = torch.tensor([*suppressed_tokens(config.min_length, config, symbols), symbols.end])
-    penalties = length_penalty(torch.arange(1, longest + 1), config.length_penalty, config.length_alpha)
+    suppressed = limits.new_tensor([*suppressed_tokens(config.min_length, config, symbols), symbols.end])
+    penalties = length_penalty(
+        torch.arange(1, longest + 1, device=limits.device), config.length_penalty, config.length_alpha
+    )
     positions = tables.positions(longest)  # (longest, D)
     screen: QuantizedMatrix | None = None  # if the largest logit is all that is needed
     if config.beam == 1 and not request.scores:
         screen = tables.int8 or tables.screen
-        if screen is None and len(limits) >= LEAST_ROWS:
-            screen = quantize(tables.output.detach())
     buffers = Buffers.empty(config.nbest, limits)
     token_tables = TokenTables(
         vocabulary=len(tables.output),
         scale=tables.scale,
-        embedding=tables.embedding.data_ptr(),
-        positions=positions.data_ptr(),
-        output=tables.output.data_ptr(),
+        embedding=address(tables.embedding),
+        positions=address(positions),
+        output=address(tables.output),
         int8_output=None if tables.int8 is None else ctypes.pointer(tables.int8.structure),
         int8_argmax=None if screen is None else ctypes.pointer(screen.structure),
     )
@@ -138,14 +138,14 @@ def run_search(
         begin=symbols.begin,
         end=symbols.end,
         suppressed_count=len(suppressed),
-        suppressed=suppressed.data_ptr(),
-        limits=limits.data_ptr(),
-        penalties=penalties.data_ptr(),
+        suppressed=address(suppressed),
+        limits=address(limits),
+        penalties=address(penalties),
     )
     source, memory = search_input(sentences)
     kernel(
         *("search", ctypes.byref(decoder), ctypes.byref(token_tables), source, memory, ctypes.byref(search_limits)),
-        *(len(limits), config.beam, HypothesisBuffers(config.nbest, *(column.data_ptr() for column in buffers)), None),
+        *(len(limits), config.beam, HypothesisBuffers(config.nbest, *(address(column) for column in buffers)), None),
     )
     return hypotheses(buffers, limits, scores=screen is None)
 
@@ -154,21 +154,21 @@ def search_input(sentences: EncodedBatch | SourceTokens) -> tuple[Any, PackedMem
     """The sources to encode or the memory, as the kernel takes them."""
     if isinstance(sentences, EncodedBatch):
         memory = PackedMemory(
-            kv=(ctypes.c_void_p * len(sentences.kv))(*(layer.data_ptr() for layer in sentences.kv)),
+            kv=(ctypes.c_void_p * len(sentences.kv))(*(address(layer) for layer in sentences.kv)),
             rows=len(sentences.kv[0]),
-            first=sentences.first.data_ptr(),
-            counts=sentences.counts.data_ptr(),
+            first=address(sentences.first),
+            counts=address(sentences.counts),
             sentences=len(sentences.first),
         )
         return None, memory
     batch = SourceBatch(
         encoder=ctypes.pointer(sentences.encoder),
         scale=sentences.scale,
-        embedding=sentences.embedding.data_ptr(),
-        positions=sentences.positions.data_ptr(),
-        cu_seqlens=sentences.cu_seqlens.data_ptr(),
-        tokens=sentences.tokens.data_ptr(),
-        position_ids=sentences.position_ids.data_ptr(),
+        embedding=address(sentences.embedding),
+        positions=address(sentences.positions),
+        cu_seqlens=address(sentences.cu_seqlens),
+        tokens=address(sentences.tokens),
+        position_ids=address(sentences.position_ids),
         vocabulary=len(sentences.embedding),
         max_positions=len(sentences.positions),
     )

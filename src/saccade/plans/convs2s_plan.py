@@ -52,7 +52,11 @@ class Compiled(NamedTuple):
 
 
 class ConvS2SPlan:
-    """A ConvS2S in inference, with its methods of the interface; training and gradients are left to the model."""
+    """A ConvS2S in inference, with its methods of the interface; training and gradients are left to the model.
+
+    `encode`, `decode` and `start` notice changes of the model; `step` and `logits` compute with what the last of these
+    has compiled.
+    """
 
     def __init__(self, model: ConvS2S, *, quantize: bool = False) -> None:
         self.model = model
@@ -60,33 +64,33 @@ class ConvS2SPlan:
         self.compiled = self.compile()
 
     def compile(self) -> Compiled:
-        """Normalise the weights, and quantize the matrices that have none of their own."""
+        """Normalise weights; with `quantize`, quantize all matrices but those with weight normalization."""
         fingerprint = Fingerprint(self.model)
         if any(module.training for module in self.model.modules()):
             return Compiled(fingerprint, None)
         with torch.no_grad():
-            model = normalised_copy(quantized_copy(self.model) if self.quantize else self.model)
+            normalised = [part.direction for part in normalised_projections(self.model)]
+            model = normalised_copy(quantized_copy(self.model, normalised) if self.quantize else self.model)
         encoder, decoder = model.encoder_layers()[0].convolution, model.decoder_layers()[0].convolution
         projections = model.source_width, model.target_width, encoder.projection, decoder.projection
         if any(isinstance(projection.weight(), QuantizedParameter) for projection in projections):
             return Compiled(fingerprint, model)
         return Compiled(fingerprint, model, tap_weight(encoder), tap_weight(decoder))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ConvS2SPlan:
+        """The plan of a copy of the model."""
+        return ConvS2SPlan(copy.deepcopy(self.model, memo), quantize=self.quantize)
+
     def current(self) -> Compiled:
         """What was computed, computed again if the model has changed."""
-        if not self.compiled.fingerprint.holds():
-            self.compiled = self.compile()
-        return self.compiled
+        compiled = self.compiled
+        if not compiled.fingerprint.holds():
+            compiled = self.compiled = self.compile()
+        return compiled
 
-    def inference_model(self) -> ConvS2S:
+    def inference_model(self, compiled: Compiled) -> ConvS2S:
         """The model with normalised weights; the model itself under gradients, autocast and in training mode."""
-        found = self.current().model if runs_plan(self.model.output_bias) else None
-        return found or self.model
-
-    def last_compiled(self) -> ConvS2S:
-        """As `inference_model`, without the check of the fingerprint: `start` has made it."""
-        found = self.compiled.model if runs_plan(self.model.output_bias) else None
-        return found or self.model
+        return (compiled.model if runs_plan(self.model.output_bias) else None) or self.model
 
     @property
     def longest(self) -> int | None:
@@ -95,7 +99,8 @@ class ConvS2SPlan:
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """As the model's; the first layer's products once for each distinct token and each position."""
-        model, taps = self.inference_model(), self.compiled.encoder_taps
+        compiled = self.current()
+        model, taps = self.inference_model(compiled), compiled.encoder_taps
         assert isinstance(source.values, Tensor)
         if model is self.model or taps is None:
             return model.encode(source, record=record)
@@ -113,11 +118,12 @@ class ConvS2SPlan:
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """As the model's."""
-        return self.inference_model().decode(prefix, memory, record=record)
+        return self.inference_model(self.current()).decode(prefix, memory, record=record)
 
     def start(self, memory: Memory) -> ConvS2SState | PlanState:
         """As the model's; zero sums if the first layer is computed for each distinct token."""
-        model, taps = self.inference_model(), self.compiled.decoder_taps
+        compiled = self.current()
+        model, taps = self.inference_model(compiled), compiled.decoder_taps
         state = model.start(memory)
         if model is self.model or taps is None:
             return state
@@ -127,7 +133,8 @@ class ConvS2SPlan:
 
     def step(self, token: Tensor, state: ConvS2SState | PlanState, memory: Memory, *, record: bool = False) -> Step:
         """As the model's; the first layer's convolution once for each distinct token."""
-        model, taps = self.last_compiled(), self.compiled.decoder_taps
+        compiled = self.compiled  # `start` has asked whether it is current
+        model, taps = self.inference_model(compiled), compiled.decoder_taps
         if isinstance(state, ConvS2SState):
             return model.step(token, state, memory, record=record)
         if model is self.model or taps is None:
@@ -147,11 +154,11 @@ class ConvS2SPlan:
 
     def logits(self, outputs: Tensor) -> Tensor:
         """As the model's."""
-        return self.last_compiled().logits(outputs)
+        return self.inference_model(self.compiled).logits(outputs)
 
     def output_product(self, outputs: Tensor) -> Product:
         """As the model's."""
-        return self.last_compiled().output_product(outputs)
+        return self.inference_model(self.compiled).output_product(outputs)
 
 
 def runs_plan(weight: Tensor) -> bool:
@@ -159,15 +166,19 @@ def runs_plan(weight: Tensor) -> bool:
     return not torch.is_grad_enabled() and not torch.is_autocast_enabled(weight.device.type)
 
 
+def normalised_projections(model: ConvS2S) -> list[Projection]:
+    """The projections with weight normalization."""
+    return [part for part in model.modules() if isinstance(part, Projection) and part.scale is not None]
+
+
 def normalised_copy(model: ConvS2S) -> ConvS2S:
-    """A copy of a model with normalised weights in the place of directions and scales; all other tensors are shared."""
+    """A copy of a model with normalised weights instead of directions and scales; all other tensors are shared."""
     memo: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     found = copy.deepcopy(model, memo)
-    for part in found.modules():
-        if isinstance(part, Projection) and part.scale is not None:
-            with torch.no_grad():
-                part.direction = nn.Parameter(part.weight(), requires_grad=False)
-            part.scale = None
+    for part in normalised_projections(found):
+        with torch.no_grad():
+            part.direction = nn.Parameter(part.weight(), requires_grad=False)
+        part.scale = None
     return found
 
 

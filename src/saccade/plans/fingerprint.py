@@ -1,31 +1,64 @@
-"""What a plan was built from: the modules, weights and mode of a model, so that a change of any of them is noticed."""
+"""The modules, tensors and settings that a plan was built from, so that a change of any of them is noticed."""
 
 from __future__ import annotations
 
-from torch import nn
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any
 
-from saccade.ops.int8_linear import version_of
+from torch import Tensor, nn
+
+from saccade.ops.dispatch import runs_on_kernel
+
+REGISTRIES = ("_modules", "_parameters", "_buffers")
+HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+SETTINGS = (bool, int, float, str, tuple, type(None))
+"""Types of the attributes of a module that are settings, such as `training`, `heads` or `eps`."""
 
 
 class Fingerprint:
-    """Identity of all modules and parameters, versions of all weights, and training mode of a model.
+    """The modules, parameters, buffers, settings and number of hooks of a model, and the versions of its tensors.
 
-    The version counter of a weight shows its in-place changes, except for writes through `.data`, writes to inference
+    The version counter of a tensor shows its in-place changes, except for writes through `.data`, writes to inference
     tensors, and steps of PyTorch's fused optimizers, which `make_optimizer` counts itself.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        modules, self.weights = list(model.modules()), list(model.parameters())
-        self.parts = [part for one in modules for part in (one._modules, one._parameters)]
-        self.sizes = list(map(len, self.parts))
-        slots = [(part, name) for part in self.parts for name in part]
-        self.slots = [*slots, *((module.__dict__, "training") for module in modules)]
-        self.values = [slot.get(name) for slot, name in self.slots]
-        self.versions = [version_of(weight) for weight in self.weights]
+        attributes = [vars(module) for module in model.modules()]
+        self.attributes = attributes
+        self.registries = [own[name] for own in attributes for name in REGISTRIES]
+        self.sized = [*self.registries, *(own[name] for own in attributes for name in HOOKS)]
+        names = ([name for name, value in own.items() if isinstance(value, SETTINGS)] for own in attributes)
+        self.settings = [itemgetter(*own) for own in names]
+        self.tensors: list[Tensor] = [*model.parameters(), *model.buffers()]
+        self.counted = [tensor for tensor in self.tensors if not tensor.is_inference()]
+        self.kept = list(chain.from_iterable(map(dict.values, self.registries)))  # so that no id is used again
+        self.ran_on_kernels = self.runs_on_kernels()
+        self.found = self.read()
+
+    def read(self) -> tuple[Any, ...]:
+        """Everything that is compared, in few calls: `holds` is part of the latency of a sentence."""
+        return (
+            list(map(len, self.sized)),
+            list(map(id, chain.from_iterable([registry.values() for registry in self.registries if registry]))),
+            [get(own) for get, own in zip(self.settings, self.attributes, strict=True)],
+            list(map(Tensor.data_ptr, self.tensors)),
+            list(map(attrgetter("_version"), self.counted)),
+        )
+
+    def runs_on_kernels(self) -> bool:
+        """Whether all weights can be read by kernels now."""
+        return all(map(runs_on_kernel, self.tensors[:1]))
 
     def holds(self) -> bool:
-        """Whether nothing has changed."""
-        slots = zip(self.slots, self.values, strict=True)
-        same = all([slot.get(name) is value for (slot, name), value in slots])  # noqa: C419  a list is twice as fast
-        same = same and self.sizes == list(map(len, self.parts))  # nothing was added
-        return same and self.versions == [version_of(weight) for weight in self.weights]
+        """Whether nothing has changed, and kernels are not available that were not when the plan was built."""
+        try:
+            same = self.read() == self.found
+        except KeyError:  # a setting was deleted
+            return False
+        return same and (self.ran_on_kernels or not self.runs_on_kernels())
+
+
+def has_hooks(model: nn.Module) -> bool:
+    """Whether calling some module does more than its forward pass."""
+    return any(getattr(module, name) for module in model.modules() for name in HOOKS)

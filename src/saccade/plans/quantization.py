@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,42 +16,58 @@ from saccade.plans.fingerprint import Fingerprint
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def quantized_copy(model: Model) -> Model:
-    """A copy of a model that shares its tensors, with an int8 form beside every matrix among the parameters.
+def quantized_copy(model: Model, exclude: Iterable[Tensor] = ()) -> Model:
+    """A copy of a model that shares its tensors, with an int8 form of every matrix among the parameters.
 
     A parameter that several modules share stays shared. The float32 values stay for embeddings.
     """
     memo: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
+    excluded = set(map(id, exclude))
     for parameter in model.parameters():
-        matrix = quantizable(parameter.detach())
+        matrix = id(parameter) not in excluded and quantizable(parameter.detach())
         memo[id(parameter)] = QuantizedParameter.of(parameter) if matrix else parameter
     return copy.deepcopy(model, memo)
 
 
+class Quantized(NamedTuple):
+    """The quantized copy of a model."""
+
+    fingerprint: Fingerprint  # of the model when it was quantized
+    model: Any
+
+
 class QuantizedPlan:
-    """Inference of any model with int8 weights; the weights are quantized again when they change."""
+    """Inference of any model with int8 weights; the weights are quantized again when they change.
+
+    `encode`, `decode` and `start` notice changes of the model; `step` and `logits` compute with what the last of these
+    has quantized.
+    """
 
     def __init__(self, model: Translates) -> None:
         self.model = model
-        self.rebuild()
+        self.quantized = self.compile()
 
-    def rebuild(self) -> None:
+    def compile(self) -> Quantized:
         """Quantize the weights of the model."""
         assert isinstance(self.model, nn.Module)
-        self.fingerprint = Fingerprint(self.model)
-        self.quantized: Any = quantized_copy(self.model)
+        return Quantized(Fingerprint(self.model), quantized_copy(self.model))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedPlan:
+        """The plan of a copy of the model."""
+        return QuantizedPlan(copy.deepcopy(self.model, memo))
 
     def current(self) -> Translates:
         """The quantized model, or the model itself with gradients enabled: int8 weights have no gradient."""
         if torch.is_grad_enabled():
             return self.model
-        if not self.fingerprint.holds():
-            self.rebuild()
-        return self.quantized  # type: ignore[no-any-return]
+        quantized = self.quantized
+        if not quantized.fingerprint.holds():
+            quantized = self.quantized = self.compile()
+        return quantized.model  # type: ignore[no-any-return]
 
     def differentiable(self) -> Any:
-        """As `current`, without the check of the fingerprint: `start` has made it."""
-        return self.model if torch.is_grad_enabled() else self.quantized
+        """As `current`, without the check of the fingerprint."""
+        return self.model if torch.is_grad_enabled() else self.quantized.model
 
     @property
     def longest(self) -> int | None:

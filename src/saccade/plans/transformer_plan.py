@@ -6,6 +6,7 @@ step take longer to start than their work.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -36,14 +37,16 @@ from saccade.layers.embedding import Embedding
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.multi_head import CrossAttention, SelfAttention
 from saccade.layers.positions import ConcatenatedPositions
+from saccade.layers.residual import Residual
 from saccade.models.transformer import DecoderLayer, EncoderLayer, LayerState, Transformer
+from saccade.ops.arguments import address
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
 from saccade.ops.kv_cache import KVCache, MemoryCache
 from saccade.ops.packed import PackedLayout
 from saccade.ops.varlen_attention import LONGEST
 from saccade.plans.compiled_search import EncodedBatch, OutputTables, SourceTokens, run_search, supports
-from saccade.plans.fingerprint import Fingerprint
+from saccade.plans.fingerprint import Fingerprint, has_hooks
 from saccade.plans.quantization import quantized_copy
 
 MOST_HYPOTHESES = 16
@@ -51,6 +54,12 @@ MOST_HYPOTHESES = 16
 
 MOST_POSITIONS = 48
 """The most source positions of a float32 encoder in one call; with `transformer-base` both are then as fast."""
+
+
+COMPILED = frozenset(
+    {EncoderLayer, DecoderLayer, SelfAttention, CrossAttention, FeedForward, Residual} | {nn.Linear, nn.LayerNorm}
+)
+"""The modules that the kernels compute: subclasses may compute something else."""
 
 
 class Stack(NamedTuple):
@@ -73,7 +82,11 @@ class Compiled(NamedTuple):
 
 
 class TransformerPlan:
-    """A Transformer in inference, with its methods of the interface; gradients and recording are left to the model."""
+    """A Transformer in inference, with its methods of the interface; gradients and recording are left to the model.
+
+    `encode`, `decode`, `start` and `search` notice changes of the model; `step` and `logits` compute with what the last
+    of these has compiled.
+    """
 
     def __init__(self, model: Transformer, *, quantize: bool = False) -> None:
         self.model = model
@@ -81,7 +94,7 @@ class TransformerPlan:
         self.compiled = self.compile()
 
     def compile(self) -> Compiled:
-        """Collect the weight pointers and quantize what is computed in int8."""
+        """Collect the weight pointers and quantize what is computed in int8; a model with hooks keeps its forward."""
         fingerprint = Fingerprint(self.model)
         with torch.no_grad():
             model = quantized_copy(self.model) if self.quantize else self.model
@@ -89,9 +102,19 @@ class TransformerPlan:
                 return Compiled(fingerprint, model, None, None, None, None)
             table = model.output.table
             screen = None if self.quantize else quantize(table.detach())
+            compilable = not has_hooks(model)
             return Compiled(
-                fingerprint, model, encoder_stack(model), decoder_stack(model), quantized_form(table), screen
+                fingerprint,
+                model,
+                encoder_stack(model) if compilable else None,
+                decoder_stack(model) if compilable else None,
+                quantized_form(table),
+                screen,
             )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TransformerPlan:
+        """The plan of a copy of the model: pointers are not copied."""
+        return TransformerPlan(copy.deepcopy(self.model, memo), quantize=self.quantize)
 
     def current(self) -> Compiled:
         """What was compiled, compiled again if the model has changed."""
@@ -121,8 +144,8 @@ class TransformerPlan:
         assert isinstance(source.values, Tensor)
         x = layout.pack(model.source_embedding(source.values))  # (N, D)
         out = torch.empty_like(x)
-        arguments = ctypes.byref(stack.structure), len(layout.mask), layout.cu_seqlens.data_ptr()
-        kernel("encoder_forward", *arguments, x.data_ptr(), out.data_ptr())
+        arguments = ctypes.byref(stack.structure), len(layout.mask), address(layout.cu_seqlens)
+        kernel("encoder_forward", *arguments, address(x), address(out))
         return Memory(layout.unpack(out), source.mask)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
@@ -135,14 +158,16 @@ class TransformerPlan:
 
     def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
         """As the model's; in one call for few hypotheses and for int8."""
-        stack, model = self.compiled.decoder, self.compiled.model  # `start` has asked whether they are current
+        compiled = self.compiled  # `start` has asked whether it is current
+        stack, model = compiled.decoder, compiled.model
         few = stack is not None and (stack.int8 or len(token) <= MOST_HYPOTHESES)
         table = model.target_embedding.table
         if record or stack is None or not few or memory.mask.size(1) > LONGEST or not runs_on_inference_kernel(table):
-            return self.differentiable(self.compiled).step(token, state, memory, record=record)
+            return self.differentiable(compiled).step(token, state, memory, record=record)
         if any(layer.cache.joined is not None or layer.memory.value.padded is not None for layer in state):
             return model.step(token, state, memory)  # a state that was started without kernels
         x = model.target_embedding(token[:, None], state[0].cache.position).squeeze(1)  # (N, D)
+        check_state(stack, x, state)
         return compiled_step(stack, x, state)
 
     def logits(self, outputs: Tensor) -> Tensor:
@@ -180,12 +205,28 @@ class TransformerPlan:
         return run_search(decoder.structure, tables, sentences, constraints, request)
 
 
+def check_state(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> None:
+    """Raise ValueError for a state that is not one of this stack: the model may have changed since `start`."""
+    layers, width, sentences = stack.structure.shape.layers, stack.structure.shape.width, state[0].memory.value
+    if len(state) != layers or x.size(1) != width:
+        raise ValueError(f"a state of {len(state)} layers of width {x.size(1)} for {layers} layers of width {width}")
+    if len(x) % max(1, len(sentences.counts)):
+        raise ValueError(f"{len(x)} hypotheses cannot be shared evenly by {len(sentences.counts)} sentences")
+    for layer in state:
+        projected, steps = cast("Tensor", layer.memory.value.packed.value), layer.cache.steps.value
+        rows = [(projected, 2 * width), *((step, 3 * width) for step in steps[-1:])]
+        if any(part.dim() != 2 or part.size(1) != size or not on_cpu(part) for part, size in rows):
+            raise ValueError(f"the cached projections of a state are not those of layers of width {width}")
+        if not readable(part for part, _ in rows) or len(steps) != len(state[0].cache.steps.value):
+            raise ValueError("the cached projections of a state cannot be read by the kernel")
+
+
 def compiled_step(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> Step:
     """One more position of N hypotheses from embeddings x (N, D), in one call."""
     width = x.size(1)
     projections = x.new_empty(len(state), len(x), 3 * width)  # (L, N, 3D), written by the kernel
     before = state[0].cache
-    origin = torch.cat([before.origin, torch.arange(len(x))[:, None]], 1)
+    origin = torch.cat([before.origin, torch.arange(len(x), device=x.device)[:, None]], 1)
     caches = [
         KVCache(origin, Shared((*layer.cache.steps.value, own)))
         for layer, own in zip(state, projections.unbind(0), strict=True)
@@ -197,8 +238,8 @@ def compiled_step(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> Ste
     packed = PackedMemory(
         kv=pointer_table(kv),
         rows=len(kv[0]),
-        first=first.data_ptr(),
-        counts=counts.data_ptr(),
+        first=address(first),
+        counts=address(counts),
         sentences=len(first),
     )
     view = KVCacheView(
@@ -207,20 +248,20 @@ def compiled_step(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> Ste
         capacity=len(steps),
         row_width=3 * width,
         steps=pointer_table([step for layers in steps for step in layers]),
-        origin=origin.data_ptr(),
+        origin=address(origin),
         memory=ctypes.pointer(packed),
         first_sentence=0,
         beam=max(1, len(x) // max(1, len(first))),
         step_hypotheses=(ctypes.c_int64 * len(steps))(*(len(layers[0]) for layers in steps)),
     )
     x, out = x.clone(), torch.empty_like(x)
-    kernel("decoder_step", ctypes.byref(stack.structure), ctypes.byref(view), x.data_ptr(), out.data_ptr())
+    kernel("decoder_step", ctypes.byref(stack.structure), ctypes.byref(view), address(x), address(out))
     return Step(out, tuple(LayerState(cache, layer.memory) for cache, layer in zip(caches, state, strict=True)))
 
 
 def pointer_table(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
     """The data pointers of tensors, as an array for a kernel."""
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+    return (ctypes.c_void_p * len(tensors))(*map(address, tensors))
 
 
 def searchable(model: Transformer) -> bool:
@@ -266,7 +307,7 @@ def position_vectors(embedding: Embedding, length: int) -> Tensor:
 def encoder_stack(model: Transformer) -> Stack | None:
     """The encoder as the kernel reads it."""
     layers = model.encoder_layers()
-    if not all(isinstance(layer.attention, SelfAttention) for layer in layers):
+    if not all(type(layer) is EncoderLayer and type(layer.attention) is SelfAttention for layer in layers):
         return None
     norms = [norm for layer in layers for norm in (layer.attention_residual.norm, layer.feed_forward_residual.norm)]
     return make_stack(EncoderStack, EncoderLayerWeights, layers, norms, model.encoder_norm, model.pre)
@@ -275,9 +316,8 @@ def encoder_stack(model: Transformer) -> Stack | None:
 def decoder_stack(model: Transformer) -> Stack | None:
     """The decoder as the kernel reads it."""
     layers = model.decoder_layers()
-    if not all(
-        isinstance(layer.attention, SelfAttention) and isinstance(layer.cross, CrossAttention) for layer in layers
-    ):
+    kinds = DecoderLayer, SelfAttention, CrossAttention
+    if any((type(layer), type(layer.attention), type(layer.cross)) != kinds for layer in layers):
         return None
     norms = [
         norm
@@ -301,7 +341,9 @@ def make_stack(
     """
     if any(module.training for layer in layers for module in layer.modules()):
         return None
-    if not all(isinstance(layer.feed_forward, FeedForward) for layer in layers):
+    if not all(type(layer.feed_forward) is FeedForward for layer in layers):
+        return None
+    if not all(type(module) in COMPILED for layer in layers for module in layer.modules()):
         return None
     named = [weights_of(layer) for layer in layers]
     following = [*norms[1:], cast("nn.LayerNorm", last)] if pre else norms
@@ -319,7 +361,7 @@ def make_stack(
     structures: list[Any] = []
     for number, (own, array) in enumerate(zip(named, arrays, strict=True)):
         after = following[number * count : (number + 1) * count]
-        pointers = {name: tensor.data_ptr() for name, tensor in own.items()}
+        pointers = {name: address(tensor) for name, tensor in own.items()}
         forms = WeightForms(int8=array, transposed=None)
         layer_norms = (LayerNormWeights * count)(*map(LayerNormWeights.of, after))
         structures.append(layer_weights(**pointers, forms=forms, norms=layer_norms))
@@ -332,7 +374,9 @@ def make_stack(
     )
     table = (layer_weights * len(layers))(*structures)
     structure = stack(shape=shape, first_norm=LayerNormWeights.of(norms[0]), layers=table)
-    return Stack(structure, all(some), (named, norms, following, int8, arrays, table))
+    # Of the tensors that are read, not of the parameters: a parameter may get other storage.
+    kept = [tensor.detach() for tensor in chain(tensors, *(own.values() for own in named))]
+    return Stack(structure, all(some), (kept, int8, arrays, table))
 
 
 def weights_of(layer: EncoderLayer | DecoderLayer) -> dict[str, Tensor]:
