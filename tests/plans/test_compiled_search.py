@@ -29,7 +29,7 @@ from saccade.interface import Memory, Source, VocabularySizes
 from saccade.models.transformer import Transformer
 from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import int8_available
-from saccade.plans.compiled_search import LONGEST_OUTPUT, WIDEST
+from saccade.plans.compiled_search import MAX_BEAM, MAX_OUTPUT_LENGTH
 from saccade.plans.transformer_plan import TransformerPlan
 
 pytestmark = pytest.mark.usefixtures("one_thread", "kernel_level", "inference")
@@ -96,7 +96,7 @@ def test_a_compiled_search_equals_the_python_search(
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("beam", "min_length", "max_length"), [(1, 0, 9), (4, 0, 9), (1, 33, 40), (3, 33, 36)])
 @pytest.mark.parametrize("encoded", [True, False])
-def test_shapes_and_threads(encoded, beam, min_length, max_length, shape):
+def test_model_shapes_and_thread_counts(encoded, beam, min_length, max_length, shape):
     model = sharp_model({**shape, "norm": "pre"}, sizes=VocabularySizes(150, 150, joint=True))
     config = DecodingConfig(beam=beam, nbest=beam, min_length=min_length, max_length=max_length)
     source = source_of(sentences(2 if torch.get_num_threads() == 3 else 20))
@@ -138,7 +138,7 @@ def test_an_impossible_output(beam):
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("changes", VARIANTS[1:3], ids=str)
-@pytest.mark.parametrize(("beam", "min_length"), [(1, 0), (1, 3), (5, 0), (WIDEST, 3)])
+@pytest.mark.parametrize(("beam", "min_length"), [(1, 0), (1, 3), (5, 0), (MAX_BEAM, 3)])
 def test_the_next_sentence_takes_the_slot_of_one_that_ends(beam, min_length, changes):
     config = DecodingConfig(
         beam=beam, nbest=min(2, beam), max_length_factor=1.0, max_length_offset=3, min_length=min_length
@@ -159,7 +159,7 @@ def test_the_search_encodes_sources(beam, count, changes):
     assert_equal_hypotheses(found, python_search(model, source, config))
 
 
-def test_many_sentences_find_what_each_finds_alone():
+def test_batched_search_equals_searching_each_sentence_alone():
     plan = TransformerPlan(sharp_model({"norm": "pre", "width": 24, "heads": 3, "feed_forward": 10}))
     config, sources = DecodingConfig(beam=4, nbest=4, max_length=12), sentences(70)
     together = compiled_search(plan, request_of(source_of(sources), config))
@@ -233,7 +233,7 @@ def test_any_number_of_threads_gives_the_same_bits(beam, quantize, request):
     assert found[2] == found[0]
 
 
-def test_several_searches_at_once():
+def test_concurrent_searches():
     plan = TransformerPlan(sharp_model(WIDE))
     config = DecodingConfig(beam=3, max_length=3)
     sources = [source_of(sentences(count, seed=count)) for count in (1, 1, 2, 1, 9, 1, 1)]
@@ -249,7 +249,7 @@ def test_several_searches_at_once():
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("where", ["memory", "embedding"])
-def test_nan_ends_its_own_sentence(where, beam):
+def test_nan_ends_only_its_own_sentence(where, beam):
     model = sharp_model({**SHAPES[1], "norm": "pre", "embeddings": "separate"})
     rows, config = sentences(40), DecodingConfig(beam=beam, max_length=6)
     rows = [[21 if token == 22 else token for token in row] for row in rows]
@@ -320,10 +320,10 @@ def test_requests_that_are_left_to_the_python_searches():
         return found is not None
 
     assert used()
-    assert used(beam=WIDEST)
-    assert not used(beam=WIDEST + 1)
-    assert used(max_length=LONGEST_OUTPUT, beam=1)
-    assert not used(max_length=LONGEST_OUTPUT + 1, beam=1)
+    assert used(beam=MAX_BEAM)
+    assert not used(beam=MAX_BEAM + 1)
+    assert used(max_length=MAX_OUTPUT_LENGTH, beam=1)
+    assert not used(max_length=MAX_OUTPUT_LENGTH + 1, beam=1)
     assert not used(coverage_beta=0.2)
     assert not used(sample=True, beam=1)
     assert not used(prefixes=[[5]] * 5)

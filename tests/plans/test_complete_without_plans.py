@@ -1,4 +1,4 @@
-"""Without compiled kernels, or without plans, the toolkit trains and translates; results are equal but for rounding."""
+"""Without compiled kernels, or without plans, the toolkit trains and translates; results are equal up to rounding."""
 
 from __future__ import annotations
 

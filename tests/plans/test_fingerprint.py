@@ -1,4 +1,4 @@
-"""A plan follows every change of its model, and keeps what it knows to itself."""
+"""A plan detects every change of its model, and stores nothing on the model."""
 
 from __future__ import annotations
 
@@ -133,14 +133,14 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @torch.no_grad()
-def test_a_plan_follows_changes(model, change):
+def test_a_plan_is_rebuilt_after_changes(model, change):
     plan = TransformerPlan(model)
     before, fingerprint = outputs(plan), plan.compiled.fingerprint
-    assert fingerprint.holds()
+    assert fingerprint.matches()
     change(model)
-    assert not fingerprint.holds()
+    assert not fingerprint.matches()
     found = outputs(plan)
-    assert plan.compiled.fingerprint.holds()
+    assert plan.compiled.fingerprint.matches()
     with without_kernels():
         assert_close(found, outputs(model), rtol=1e-4, atol=1e-5)
     assert any(not torch.allclose(one, other, atol=1e-3) for one, other in zip(found, before, strict=True))
@@ -335,23 +335,23 @@ def test_the_int8_screen_follows_the_output_layer(model):
     assert plan.current().output_screen is not screen
 
 
-def test_every_module_and_parameter_counts(model):
+def test_the_fingerprint_covers_every_module_and_parameter(model):
     """A change of any one of them ends the fingerprint, and undoing it restores the fingerprint."""
     fingerprint = Fingerprint(model)
     for module in model.modules():
         module.training = True
-        assert not fingerprint.holds()
+        assert not fingerprint.matches()
         module.training = False
         for name, parameter in list(module._parameters.items()):
             if parameter is not None:
                 setattr(module, name, nn.Parameter(parameter.detach().clone()))
-                assert not fingerprint.holds()
+                assert not fingerprint.matches()
                 setattr(module, name, parameter)
-    assert fingerprint.holds()
+    assert fingerprint.matches()
     for parameter in model.parameters():
         with torch.no_grad():
             parameter.add_(0.0)
-        assert not fingerprint.holds()
+        assert not fingerprint.matches()
         fingerprint = Fingerprint(model)
 
 
@@ -365,7 +365,7 @@ def attributes_of(model):
 
 @pytest.mark.parametrize("quantize", [False, True])
 @pytest.mark.parametrize("family", ["transformer", "convs2s", "bahdanau"])
-def test_a_plan_leaves_nothing_on_the_model(family, quantize):
+def test_a_plan_stores_nothing_on_the_model(family, quantize):
     model = build_model((family, {}))
     before, weights = attributes_of(model), copy.deepcopy(model.state_dict())
     plan = plan_for(model, quantize=quantize)

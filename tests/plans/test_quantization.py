@@ -50,7 +50,7 @@ def test_an_int8_transformer_is_close_to_float32_by_steps_and_by_decode():
     for position, token in enumerate(batch.prefix.unbind(1)):
         output, state, _ = plan.step(token, state, memory)
         real = batch.target_mask[:, position]
-        # Other sums are rounded otherwise, and so to other int8 values.
+        # A different order of summation rounds differently, and may change int8 values.
         assert_close(output[real], full[real, position], rtol=0, atol=0.1)
 
 

@@ -49,7 +49,7 @@ def request_of(given: Source | Memory, config: DecodingConfig, **options: Any) -
 
 @torch.inference_mode()
 def compiled_search(plan: TransformerPlan, request: SearchRequest) -> list[list[Hypothesis]] | None:
-    """What a plan finds in one call, None if it leaves the request to the Python searches."""
+    """The hypotheses of a plan's compiled search; None if it does not support the request."""
     constraints = constraints_of(
         request.given.mask, request.config, SYMBOLS, request.prefixes, longest=plan.longest, indices=request.indices
     )
@@ -57,7 +57,7 @@ def compiled_search(plan: TransformerPlan, request: SearchRequest) -> list[list[
 
 
 def python_search(model: Transformer, source: Source, config: DecodingConfig) -> list[list[Hypothesis]]:
-    """What the Python searches find with the PyTorch references: they share no code with a compiled search."""
+    """The hypotheses of the Python search with the PyTorch references, which share no code with the compiled search."""
     with without_kernels():
         return search(model, request_of(source, config))
 
@@ -67,7 +67,7 @@ def tokens_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
 
 
 def assert_equal_hypotheses(found: list[list[Hypothesis]] | None, expected: list[list[Hypothesis]]) -> None:
-    """Equal tokens, and scores that are equal but for rounding."""
+    """Equal tokens, and scores that are equal up to rounding."""
     assert found is not None, "the plan left the search to Python"
     for some, others in zip(found, expected, strict=True):
         assert [(each.tokens, each.finished) for each in some] == [(each.tokens, each.finished) for each in others]

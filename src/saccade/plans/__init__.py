@@ -1,1 +1,1 @@
-"""Compiled execution of particular models for inference; models and layers do not know about it."""
+"""Compiled inference of particular models; models and layers do not import it."""

@@ -1,7 +1,7 @@
 """Greedy and beam search of all sentences in one call (csrc/transformer_search.c).
 
-The kernel does what `decoding/greedy.py` and `decoding/beam.py` do, step by step, and finds the same up to rounding. No
-step waits for Python, and when a sentence ends the next one takes its slot in the batch.
+The kernel runs the algorithms of `decoding/greedy.py` and `decoding/beam.py`, with equal results up to rounding. No
+step waits for Python, and when a sentence ends the next one takes its slot (continuous batching).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from saccade.decoding.search import SearchRequest
 from saccade.ops.arguments import address
 from saccade.ops.int8_linear import QuantizedMatrix
 
-WIDEST = 16
+MAX_BEAM = 16
 """The widest beam."""
 
-LONGEST_OUTPUT = 1024
+MAX_OUTPUT_LENGTH = 1024
 """The longest output: memory for its tokens is allocated at once."""
 
 
@@ -63,7 +63,7 @@ class SourceTokens:
 
 @dataclass(frozen=True)
 class OutputTables:
-    """How a search embeds tokens and computes logits."""
+    """The target embedding and output layer of a search."""
 
     embedding: Tensor  # (V, D)
     scale: float
@@ -74,34 +74,34 @@ class OutputTables:
 
 
 class Buffers(NamedTuple):
-    """Room for the hypotheses of B sentences, at most `most` of each."""
+    """Output buffers for the hypotheses of B sentences, at most `nbest` per sentence."""
 
     starts: Tensor  # (B,) where the tokens of each sentence begin
     counts: Tensor  # (B,)
-    tokens: Tensor  # (most times the sum of all limits,) a hypothesis has as many slots as its limit
-    lengths: Tensor  # (B, most)
-    finished: Tensor  # (B, most)
+    tokens: Tensor  # (nbest times the sum of all limits,); a hypothesis has `limit` slots
+    lengths: Tensor  # (B, nbest)
+    finished: Tensor  # (B, nbest)
     token_log_probabilities: Tensor  # as the tokens
-    log_probabilities: Tensor  # (B, most)
-    scores: Tensor  # (B, most)
+    log_probabilities: Tensor  # (B, nbest)
+    scores: Tensor  # (B, nbest)
 
     @classmethod
-    def empty(cls, most: int, limits: Tensor) -> Buffers:
+    def empty(cls, nbest: int, limits: Tensor) -> Buffers:
         """Buffers for outputs within these limits (B,)."""
-        ends = most * limits.cumsum(0)
-        tokens, lengths = limits.new_zeros(int(ends[-1])), limits.new_zeros(len(limits), most)
+        ends = nbest * limits.cumsum(0)
+        tokens, lengths = limits.new_zeros(int(ends[-1])), limits.new_zeros(len(limits), nbest)
         scores = limits.new_zeros(lengths.shape, dtype=torch.float32)
         return cls(
-            *(ends - most * limits, torch.zeros_like(limits), tokens, lengths, lengths.clone()),
+            *(ends - nbest * limits, torch.zeros_like(limits), tokens, lengths, lengths.clone()),
             *(limits.new_zeros(len(tokens), dtype=torch.float32), scores, scores.clone()),
         )
 
 
 def supports(request: SearchRequest, constraints: Constraints) -> bool:
-    """Whether the kernel has what a request asks for."""
+    """Whether the kernel supports a request."""
     config = request.config
     plain = request.prefixes is None and request.allowed is None and constraints.on_length_only
-    small = config.beam <= WIDEST and int(constraints.limits.max()) <= LONGEST_OUTPUT
+    small = config.beam <= MAX_BEAM and int(constraints.limits.max()) <= MAX_OUTPUT_LENGTH
     return plain and small and not config.sample and not config.coverage_beta
 
 
@@ -151,7 +151,7 @@ def run_search(
 
 
 def search_input(sentences: EncodedBatch | SourceTokens) -> tuple[Any, PackedMemory]:
-    """The sources to encode or the memory, as the kernel takes them."""
+    """The sources to encode, or the memory, as kernel arguments."""
     if isinstance(sentences, EncodedBatch):
         memory = PackedMemory(
             kv=(ctypes.c_void_p * len(sentences.kv))(*(address(layer) for layer in sentences.kv)),

@@ -1,4 +1,4 @@
-"""Inference of ConvS2S: what depends on the weights alone, or on a token alone, is computed once.
+"""Inference of ConvS2S: values that depend only on the weights, or only on a token, are computed once.
 
 - Weight normalization: the plan keeps the normalised weights.
 - First decoder layer: its convolution is linear in x_t, and x_t depends on the token and the position alone. The
@@ -31,7 +31,7 @@ from saccade.plans.fingerprint import Fingerprint
 from saccade.plans.quantization import quantized_copy
 
 PartialSums = tuple[Tensor, ...]
-"""What the inputs so far add to the next `reach` outputs of a convolution, each (N, outputs), the nearest first."""
+"""Contributions of the inputs so far to the next `reach` outputs of a convolution, each (N, outputs), nearest first."""
 
 
 class PlanState(NamedTuple):
@@ -43,7 +43,7 @@ class PlanState(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """What a plan has computed from the weights of a model."""
+    """Values that a plan has computed from the weights of a model."""
 
     fingerprint: Fingerprint  # of the model that the plan was built for
     model: ConvS2S | None  # with normalised weights; None: the model is in training mode
@@ -52,7 +52,7 @@ class Compiled(NamedTuple):
 
 
 class ConvS2SPlan:
-    """A ConvS2S in inference, with its methods of the interface; training and gradients are left to the model.
+    """Inference plan of ConvS2S with the model interface; the model itself runs in training mode and with gradients.
 
     `encode`, `decode` and `start` notice changes of the model; `step` and `logits` compute with what the last of these
     has compiled.
@@ -82,9 +82,9 @@ class ConvS2SPlan:
         return ConvS2SPlan(copy.deepcopy(self.model, memo), quantize=self.quantize)
 
     def current(self) -> Compiled:
-        """What was computed, computed again if the model has changed."""
+        """The compiled values; recomputed if the model has changed."""
         compiled = self.compiled
-        if not compiled.fingerprint.holds():
+        if not compiled.fingerprint.matches():
             compiled = self.compiled = self.compile()
         return compiled
 
@@ -94,11 +94,11 @@ class ConvS2SPlan:
 
     @property
     def longest(self) -> int | None:
-        """The most positions that the model can decode."""
+        """The maximum number of target positions of the model."""
         return self.model.longest
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """As the model's; the first layer's products once for each distinct token and each position."""
+        """Encode a source; the products of the first layer are computed once per distinct token and position."""
         compiled = self.current()
         model, taps = self.inference_model(compiled), compiled.encoder_taps
         assert isinstance(source.values, Tensor)
@@ -117,11 +117,11 @@ class ConvS2SPlan:
         return model.memory(model.memory_width(x), embedded, source.mask, layout)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """As the model's."""
+        """Decode a prefix with the model."""
         return self.inference_model(self.current()).decode(prefix, memory, record=record)
 
     def start(self, memory: Memory) -> ConvS2SState | PlanState:
-        """As the model's; zero sums if the first layer is computed for each distinct token."""
+        """The initial decoder state, with zero partial sums for the first layer."""
         compiled = self.current()
         model, taps = self.inference_model(compiled), compiled.decoder_taps
         state = model.start(memory)
@@ -132,13 +132,13 @@ class ConvS2SPlan:
         return PlanState(0, (zeros,) * convolution.reach, state.caches[1:])
 
     def step(self, token: Tensor, state: ConvS2SState | PlanState, memory: Memory, *, record: bool = False) -> Step:
-        """As the model's; the first layer's convolution once for each distinct token."""
-        compiled = self.compiled  # `start` has asked whether it is current
+        """Decode one position; the convolution of the first layer is computed once per distinct token."""
+        compiled = self.compiled  # `start` has checked the fingerprint
         model, taps = self.inference_model(compiled), compiled.decoder_taps
         if isinstance(state, ConvS2SState):
             return model.step(token, state, memory, record=record)
         if model is self.model or taps is None:
-            raise RuntimeError("since this state was started, the model has changed or gradients were enabled")
+            raise RuntimeError("the model has changed, or gradients were enabled, since this state was created")
         distinct, inverse = torch.unique(token, return_inverse=True)
         embedded = model.target_embedding(distinct[:, None], state.position).squeeze(1)  # (V, E)
         x = model.target_width(embedded)  # (V, D)
@@ -153,11 +153,11 @@ class ConvS2SPlan:
         return Step(model.finish(x), PlanState(state.position + 1, sums, caches), attention)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """As the model's."""
+        """The output layer of the model."""
         return self.inference_model(self.compiled).logits(outputs)
 
     def output_product(self, outputs: Tensor) -> Product:
-        """As the model's."""
+        """The operands of the last linear layer of the model."""
         return self.inference_model(self.compiled).output_product(outputs)
 
 

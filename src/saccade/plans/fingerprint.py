@@ -1,4 +1,4 @@
-"""The modules, tensors and settings that a plan was built from, so that a change of any of them is noticed."""
+"""The fingerprint of the model that a plan was built from, to detect changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Fingerprint:
         self.found = self.read()
 
     def read(self) -> tuple[Any, ...]:
-        """Everything that is compared, in few calls: `holds` is part of the latency of a sentence."""
+        """Everything that is compared, in few calls: `matches` is part of the latency of a sentence."""
         return (
             list(map(len, self.sized)),
             list(map(id, chain.from_iterable([registry.values() for registry in self.registries if registry]))),
@@ -50,8 +50,8 @@ class Fingerprint:
         """Whether all weights can be read by kernels now."""
         return all(map(runs_on_kernel, self.tensors[:1]))
 
-    def holds(self) -> bool:
-        """Whether nothing has changed, and kernels are not available that were not when the plan was built."""
+    def matches(self) -> bool:
+        """Whether the model is unchanged, and no kernels have become available since."""
         try:
             same = self.read() == self.found
         except KeyError:  # a setting was deleted

@@ -1,4 +1,4 @@
-"""The plan of a model: what runs in inference in its stead."""
+"""Selection of the inference plan for a model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PLANS: Mapping[type[nn.Module], Callable[..., Any]] = {Transformer: TransformerP
 
 
 def plan_for(model: Translates, *, quantize: bool = False) -> Translates:
-    """A plan of a model, with int8 weights if asked for, or the model itself if nothing of it is compiled.
+    """The plan for a model, with int8 weights if `quantize`, or the model itself if there is no plan for it.
 
-    A plan has the methods of the interface, does not modify the model, and follows it when its weights change.
+    A plan has the methods of the interface, does not modify the model, and is rebuilt when its weights change.
     """
     if isinstance(model, Ensemble):
         return model.with_members([plan_for(member, quantize=quantize) for member in model.members])

@@ -1,4 +1,4 @@
-"""Int8 weights of a whole model, for inference on the CPU."""
+"""Int8 weights of a complete model, for inference on the CPU."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def quantized_copy(model: Model, exclude: Iterable[Tensor] = ()) -> Model:
-    """A copy of a model that shares its tensors, with an int8 form of every matrix among the parameters.
+    """A copy of a model that shares its tensors and adds an int8 copy of every weight matrix.
 
-    A parameter that several modules share stays shared. The float32 values stay for embeddings.
+    A parameter that several modules share stays shared. The float32 values are kept for embedding lookups.
     """
     memo: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
     excluded = set(map(id, exclude))
@@ -61,39 +61,39 @@ class QuantizedPlan:
         if torch.is_grad_enabled():
             return self.model
         quantized = self.quantized
-        if not quantized.fingerprint.holds():
+        if not quantized.fingerprint.matches():
             quantized = self.quantized = self.compile()
         return quantized.model  # type: ignore[no-any-return]
 
-    def differentiable(self) -> Any:
-        """As `current`, without the check of the fingerprint."""
+    def without_check(self) -> Any:
+        """Like `current`, but without the fingerprint check, which `start` has made."""
         return self.model if torch.is_grad_enabled() else self.quantized.model
 
     @property
     def longest(self) -> int | None:
-        """The most positions that the model can decode."""
+        """The maximum number of target positions of the model."""
         return self.model.longest
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """As the model's."""
+        """Encode a source with int8 weights."""
         return self.current().encode(source, record=record)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """As the model's."""
+        """Decode a prefix with int8 weights."""
         return self.current().decode(prefix, memory, record=record)
 
     def start(self, memory: Memory) -> Any:
-        """As the model's."""
+        """The decoder state before the first token."""
         return self.current().start(memory)
 
     def step(self, token: Tensor, state: Any, memory: Memory, *, record: bool = False) -> Step:
-        """As the model's."""
-        return self.differentiable().step(token, state, memory, record=record)  # type: ignore[no-any-return]
+        """Decode one position with int8 weights."""
+        return self.without_check().step(token, state, memory, record=record)  # type: ignore[no-any-return]
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """As the model's."""
-        return self.differentiable().logits(outputs)  # type: ignore[no-any-return]
+        """The output layer, with int8 weights."""
+        return self.without_check().logits(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product | None:
-        """As the model's."""
-        return self.differentiable().output_product(outputs)  # type: ignore[no-any-return]
+        """The operands of the last linear layer."""
+        return self.without_check().output_product(outputs)  # type: ignore[no-any-return]

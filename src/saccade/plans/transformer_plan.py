@@ -1,7 +1,7 @@
-"""Compiled inference of a Transformer: the encoder, a decoder step or a whole search in one call to a kernel.
+"""Compiled inference of a Transformer: the encoder, a decoder step or a complete search in one kernel call.
 
-The kernels compute what `models/transformer.py` computes, in another order of sums. For a few hypotheses, sixty calls a
-step take longer to start than their work.
+The kernels compute what `models/transformer.py` computes, with a different order of summation. With few hypotheses, the
+call overhead of the sixty kernels of a step exceeds their run time.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from saccade.plans.compiled_search import EncodedBatch, OutputTables, SourceToke
 from saccade.plans.fingerprint import Fingerprint, has_hooks
 from saccade.plans.quantization import quantized_copy
 
-MOST_HYPOTHESES = 16
-"""The most hypotheses of a float32 step in one call; with more, the library's matrix products are faster."""
+MAX_FUSED_HYPOTHESES = 16
+"""The maximum number of hypotheses of a fused float32 step; above it, PyTorch's matrix products are faster."""
 
-MOST_POSITIONS = 48
-"""The most source positions of a float32 encoder in one call; with `transformer-base` both are then as fast."""
+MAX_FUSED_POSITIONS = 48
+"""The maximum number of source positions of a fused float32 encoder; PyTorch is as fast with `transformer-base`."""
 
 
 COMPILED = frozenset(
@@ -63,15 +63,15 @@ COMPILED = frozenset(
 
 
 class Stack(NamedTuple):
-    """The layers of an encoder or a decoder as a kernel reads them, and what must stay alive meanwhile."""
+    """The ctypes structure of an encoder or decoder stack, and the objects that it points to."""
 
     structure: Any  # EncoderStack or DecoderStack
     int8: bool  # whether the weights are int8
-    kept: tuple[Any, ...]
+    keep_alive: tuple[Any, ...]
 
 
 class Compiled(NamedTuple):
-    """What a plan has built from the weights of a model."""
+    """Structures that a plan has built from the weights of a model."""
 
     fingerprint: Fingerprint  # of the model that the plan was built for
     model: Transformer  # the same model, or its quantized copy
@@ -82,7 +82,9 @@ class Compiled(NamedTuple):
 
 
 class TransformerPlan:
-    """A Transformer in inference, with its methods of the interface; gradients and recording are left to the model.
+    """Inference plan of the Transformer with the model interface.
+
+    The model itself runs with gradients and when attention is recorded.
 
     `encode`, `decode`, `start` and `search` notice changes of the model; `step` and `logits` compute with what the last
     of these has compiled.
@@ -94,7 +96,7 @@ class TransformerPlan:
         self.compiled = self.compile()
 
     def compile(self) -> Compiled:
-        """Collect the weight pointers and quantize what is computed in int8; a model with hooks keeps its forward."""
+        """Collect the weight pointers and quantize the int8 weights; a model with hooks keeps its forward."""
         fingerprint = Fingerprint(self.model)
         with torch.no_grad():
             model = quantized_copy(self.model) if self.quantize else self.model
@@ -117,29 +119,29 @@ class TransformerPlan:
         return TransformerPlan(copy.deepcopy(self.model, memo), quantize=self.quantize)
 
     def current(self) -> Compiled:
-        """What was compiled, compiled again if the model has changed."""
-        if not self.compiled.fingerprint.holds():
+        """The compiled structures; rebuilt if the model has changed."""
+        if not self.compiled.fingerprint.matches():
             self.compiled = self.compile()
         return self.compiled
 
-    def differentiable(self, compiled: Compiled) -> Transformer:
-        """The model that computes what is not compiled: int8 weights have no gradient."""
+    def fallback_model(self, compiled: Compiled) -> Transformer:
+        """The model for the paths that are not compiled; int8 weights have no gradient."""
         return self.model if torch.is_grad_enabled() else compiled.model
 
     @property
     def longest(self) -> int | None:
-        """The most positions that the model can decode."""
+        """The maximum number of target positions of the model."""
         return self.model.longest
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """As the model's; in one call for few positions and for int8."""
+        """Encode a source; in one kernel call for few positions and for int8."""
         compiled = self.current()
         stack, model = compiled.encoder, compiled.model
         table = model.source_embedding.table
         if record or stack is None or source.mask.size(1) > LONGEST or not runs_on_inference_kernel(table):
-            return self.differentiable(compiled).encode(source, record=record)
+            return self.fallback_model(compiled).encode(source, record=record)
         layout = PackedLayout.of(source.mask)
-        if not stack.int8 and layout.total > MOST_POSITIONS:
+        if not stack.int8 and layout.total > MAX_FUSED_POSITIONS:
             return model.encode(source)
         assert isinstance(source.values, Tensor)
         x = layout.pack(model.source_embedding(source.values))  # (N, D)
@@ -149,34 +151,34 @@ class TransformerPlan:
         return Memory(layout.unpack(out), source.mask)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """As the model's."""
-        return self.differentiable(self.current()).decode(prefix, memory, record=record)
+        """Decode a prefix with the model."""
+        return self.fallback_model(self.current()).decode(prefix, memory, record=record)
 
     def start(self, memory: Memory) -> tuple[LayerState, ...]:
-        """As the model's."""
-        return self.differentiable(self.current()).start(memory)
+        """The decoder state before the first token."""
+        return self.fallback_model(self.current()).start(memory)
 
     def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
-        """As the model's; in one call for few hypotheses and for int8."""
-        compiled = self.compiled  # `start` has asked whether it is current
+        """Decode one position; in one kernel call for few hypotheses and for int8."""
+        compiled = self.compiled  # `start` has checked the fingerprint
         stack, model = compiled.decoder, compiled.model
-        few = stack is not None and (stack.int8 or len(token) <= MOST_HYPOTHESES)
+        few = stack is not None and (stack.int8 or len(token) <= MAX_FUSED_HYPOTHESES)
         table = model.target_embedding.table
         if record or stack is None or not few or memory.mask.size(1) > LONGEST or not runs_on_inference_kernel(table):
-            return self.differentiable(compiled).step(token, state, memory, record=record)
+            return self.fallback_model(compiled).step(token, state, memory, record=record)
         if any(layer.cache.joined is not None or layer.memory.value.padded is not None for layer in state):
-            return model.step(token, state, memory)  # a state that was started without kernels
+            return model.step(token, state, memory)  # a state that was created without kernels
         x = model.target_embedding(token[:, None], state[0].cache.position).squeeze(1)  # (N, D)
         check_state(stack, x, state)
         return compiled_step(stack, x, state)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """As the model's."""
-        return self.differentiable(self.compiled).logits(outputs)
+        """The output layer of the model."""
+        return self.fallback_model(self.compiled).logits(outputs)
 
     def output_product(self, outputs: Tensor) -> Product:
-        """As the model's."""
-        return self.differentiable(self.compiled).output_product(outputs)
+        """The operands of the last linear layer of the model."""
+        return self.fallback_model(self.compiled).output_product(outputs)
 
     def search(self, request: SearchRequest, constraints: Constraints) -> list[list[Hypothesis]] | None:
         """Greedy or beam search in one call; None if the kernel does not support the model or the request."""
@@ -184,7 +186,7 @@ class TransformerPlan:
         model, decoder = compiled.model, compiled.decoder
         if decoder is None or given.mask.size(1) > LONGEST or not supports(request, constraints):
             return None
-        if not runs_on_inference_kernel(model.target_embedding.table) or not searchable(model):
+        if not runs_on_inference_kernel(model.target_embedding.table) or not supports_search(model):
             return None
         if isinstance(given, Memory):
             if not runs_on_inference_kernel(given.states):
@@ -217,7 +219,7 @@ def check_state(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> None:
         rows = [(projected, 2 * width), *((step, 3 * width) for step in steps[-1:])]
         if any(part.dim() != 2 or part.size(1) != size or not on_cpu(part) for part, size in rows):
             raise ValueError(f"the cached projections of a state are not those of layers of width {width}")
-        if not readable(part for part, _ in rows) or len(steps) != len(state[0].cache.steps.value):
+        if not are_contiguous_float32(part for part, _ in rows) or len(steps) != len(state[0].cache.steps.value):
             raise ValueError("the cached projections of a state cannot be read by the kernel")
 
 
@@ -264,13 +266,13 @@ def pointer_table(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * len(tensors))(*map(address, tensors))
 
 
-def searchable(model: Transformer) -> bool:
+def supports_search(model: Transformer) -> bool:
     """Whether the search kernel can embed tokens and compute logits: no projections, and positions that are added."""
     embeddings = model.source_embedding, model.target_embedding
     added = not any(isinstance(embedding.positions, ConcatenatedPositions) for embedding in embeddings)
     drops = any(embedding.training and embedding.probability > 0 for embedding in embeddings)
     tables = *(embedding.table for embedding in embeddings), model.output.table
-    return added and not drops and isinstance(model.output.projection, nn.Identity) and readable(tables)
+    return added and not drops and isinstance(model.output.projection, nn.Identity) and are_contiguous_float32(tables)
 
 
 def encoded_batch(model: Transformer, memory: Memory) -> EncodedBatch:
@@ -305,7 +307,7 @@ def position_vectors(embedding: Embedding, length: int) -> Tensor:
 
 
 def encoder_stack(model: Transformer) -> Stack | None:
-    """The encoder as the kernel reads it."""
+    """The ctypes structure of the encoder; None if a layer has no kernel."""
     layers = model.encoder_layers()
     if not all(type(layer) is EncoderLayer and type(layer.attention) is SelfAttention for layer in layers):
         return None
@@ -314,7 +316,7 @@ def encoder_stack(model: Transformer) -> Stack | None:
 
 
 def decoder_stack(model: Transformer) -> Stack | None:
-    """The decoder as the kernel reads it."""
+    """The ctypes structure of the decoder; None if a layer has no kernel."""
     layers = model.decoder_layers()
     kinds = DecoderLayer, SelfAttention, CrossAttention
     if any((type(layer), type(layer.attention), type(layer.cross)) != kinds for layer in layers):
@@ -335,9 +337,8 @@ def make_stack(
     last: nn.Module,
     pre: bool,
 ) -> Stack | None:
-    """The structure of a stack, or None where the kernel would compute something else than the layers one by one.
-
-    The kernel has no dropout and no experts, reads contiguous float32, and takes all layers to be of one shape.
+    """The structure of a stack, or None if the kernel does not support it: it has no dropout and no experts, needs
+    contiguous float32 weights, and requires that all layers have the same shape.
     """
     if any(module.training for layer in layers for module in layer.modules()):
         return None
@@ -345,21 +346,22 @@ def make_stack(
         return None
     if not all(type(module) in COMPILED for layer in layers for module in layer.modules()):
         return None
-    named = [weights_of(layer) for layer in layers]
+    weights_by_layer = [weights_of(layer) for layer in layers]
     following = [*norms[1:], cast("nn.LayerNorm", last)] if pre else norms
     tensors = [tensor for norm in (norms[0], *following) for tensor in (norm.weight, norm.bias)]
-    shapes = {tuple((name, tensor.shape) for name, tensor in own.items()) for own in named}
+    shapes = {tuple((name, tensor.shape) for name, tensor in own.items()) for own in weights_by_layer}
     heads = {cast("SelfAttention", layer.attention).heads for layer in layers}
     int8 = [[quantized_form(matrix) for matrix in matrices_of(layer)] for layer in layers]
-    some = [matrix is not None for matrix in chain(*int8)]
-    if len(shapes) != 1 or len(heads) != 1 or any(some) != all(some):
+    is_quantized = [matrix is not None for matrix in chain(*int8)]
+    quantized = all(is_quantized)
+    if len(shapes) != 1 or len(heads) != 1 or any(is_quantized) != quantized:
         return None
-    if not readable(chain(tensors, *(own.values() for own in named))):
+    if not are_contiguous_float32(chain(tensors, *(own.values() for own in weights_by_layer))):
         return None
-    arrays = [int8_array(cast("list[QuantizedMatrix]", own)) if all(some) else None for own in int8]
+    arrays = [int8_array(cast("list[QuantizedMatrix]", own)) if quantized else None for own in int8]
     count = len(norms) // len(layers)
     structures: list[Any] = []
-    for number, (own, array) in enumerate(zip(named, arrays, strict=True)):
+    for number, (own, array) in enumerate(zip(weights_by_layer, arrays, strict=True)):
         after = following[number * count : (number + 1) * count]
         pointers = {name: address(tensor) for name, tensor in own.items()}
         forms = WeightForms(int8=array, transposed=None)
@@ -375,8 +377,8 @@ def make_stack(
     table = (layer_weights * len(layers))(*structures)
     structure = stack(shape=shape, first_norm=LayerNormWeights.of(norms[0]), layers=table)
     # Of the tensors that are read, not of the parameters: a parameter may get other storage.
-    kept = [tensor.detach() for tensor in chain(tensors, *(own.values() for own in named))]
-    return Stack(structure, all(some), (kept, int8, arrays, table))
+    kept = [tensor.detach() for tensor in chain(tensors, *(own.values() for own in weights_by_layer))]
+    return Stack(structure, quantized, (kept, int8, arrays, table))
 
 
 def weights_of(layer: EncoderLayer | DecoderLayer) -> dict[str, Tensor]:
@@ -409,7 +411,7 @@ def weights_of(layer: EncoderLayer | DecoderLayer) -> dict[str, Tensor]:
 
 
 def matrices_of(layer: EncoderLayer | DecoderLayer) -> list[Tensor]:
-    """The matrices of a layer that have an int8 form, in the order of transformer.h."""
+    """The weight matrices of a layer that can be int8, in the order of transformer.h."""
     weights = weights_of(layer)
     names = ["qkv", "attention_output", "expand", "contract"]
     names += ["cross_query", "cross_output", "cross_kv"] if isinstance(layer, DecoderLayer) else []
@@ -426,6 +428,6 @@ def on_cpu(*tensors: Tensor) -> bool:
     return all(tensor.device.type == "cpu" for tensor in tensors)
 
 
-def readable(tensors: Iterable[Tensor]) -> bool:
+def are_contiguous_float32(tensors: Iterable[Tensor]) -> bool:
     """Whether a kernel that has the data pointers of these tensors reads their values."""
     return all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)
