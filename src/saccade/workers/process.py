@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from saccade import messages
 from saccade.errors import SaccadeError
 from saccade.workers.messages import Message, read_message, write_message
 from saccade.workers.replies import WorkerDiedError, result_of
@@ -90,7 +91,12 @@ def start_worker(
                 [*command, FORK] if fork else command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(paths)},
+                env={
+                    **os.environ,
+                    **messages.level_for_workers(),
+                    **(environment or {}),
+                    "PYTHONPATH": os.pathsep.join(paths),
+                },
                 start_new_session=True,  # Ctrl-C in a terminal reaches only the parent
             )
     except OSError as error:
