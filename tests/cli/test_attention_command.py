@@ -30,8 +30,10 @@ def test_colour_on_a_terminal(
 def test_heat_maps_as_png(run: Path, tmp_path: Path, saccade: Saccade) -> None:
     one, heads = tmp_path / "one.png", tmp_path / "heads.png"
     options = ["--target", "dreihundert"]
-    assert saccade("attention", run, SENTENCE, "--png", one, *options) == (0, "", "")
-    assert saccade("attention", run, SENTENCE, "--png", heads, "--heads", *options) == (0, "", "")
+    for path, more in ((one, []), (heads, ["--heads"])):
+        result = saccade("attention", run, SENTENCE, "--png", path, *more, *options)
+        assert (result.code, result.out) == (0, "")
+        assert result.err.splitlines()[-1].endswith(str(path))
     assert one.read_bytes().startswith(PNG)
     assert heads.read_bytes().startswith(PNG)
     assert one.read_bytes() != heads.read_bytes()

@@ -61,5 +61,5 @@ def export(
 
             save_ctranslate2(path, folder.model, folder.choice.config, folder.tokenizers)  # type: ignore[arg-type]
     print(f"{format_}: {output}")
-    work.finish("exported", output)
     messages.note(USE[format_])
+    work.finish("exported", output)

@@ -46,5 +46,5 @@ def import_model(
             output.rmdir()  # check_free made sure that it is empty
         save_model_folder(output, model)
     print(f"model: {output}")
-    work.finish("imported", output)
     messages.note(f"use it: saccade translate {output} < in > out")
+    work.finish("imported", output)

@@ -84,6 +84,7 @@ def start_worker(
     """
     # The worker imports this very package, wherever it is.
     paths = [str(PACKAGE_PARENT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    inherited = {**os.environ, **messages.level_for_workers(), **(environment or {})}
     command = [sys.executable, "-P", "-m", "saccade.workers.child", module, str(os.getpid())]
     try:
         with blocked_signals(STOP_SIGNALS):  # until the worker is ready for them
@@ -91,12 +92,7 @@ def start_worker(
                 [*command, FORK] if fork else command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={
-                    **os.environ,
-                    **messages.level_for_workers(),
-                    **(environment or {}),
-                    "PYTHONPATH": os.pathsep.join(paths),
-                },
+                env={**inherited, "PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,  # Ctrl-C in a terminal reaches only the parent
             )
     except OSError as error:

@@ -17,6 +17,8 @@ from saccade.data.reading.text_lines import READ_SIZE, Lines
 from saccade.errors import SaccadeError, UsageError
 from saccade.file_names import LONGEST_NAME
 
+COUNTED_BYTES = 2**30  # lines of larger files are not counted in advance
+
 
 @dataclass(frozen=True)
 class SentenceInput:
@@ -57,7 +59,7 @@ class SentenceInput:
         if self.sentences is not None:
             return len(self.sentences)
         if self.file is None:
-            with contextlib.suppress(OSError, ValueError):  # not a file
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # not a file
                 return count_lines(sys.stdin.fileno())
             return None
         if self.file.suffix == ".gz":
@@ -73,8 +75,12 @@ def is_standard(path: Path | None) -> bool:
 
 
 def count_lines(descriptor: int) -> int | None:
-    """The number of lines from the current position of a regular file, which does not move; None for a pipe."""
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    """The number of lines from the current position of a regular file, which does not move.
+
+    None for a pipe, and for a file that takes long to read.
+    """
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > COUNTED_BYTES:
         return None
     position, count, last = os.lseek(descriptor, 0, os.SEEK_CUR), 0, b"\n"
     while block := os.pread(descriptor, READ_SIZE, position):

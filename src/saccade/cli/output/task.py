@@ -39,7 +39,8 @@ class Task:
             return
         from saccade.training.units import format_duration
 
-        messages.note(f"{what} in {format_duration(seconds)}" + ("" if where is None else f": {where}"))
+        time_taken = f"{seconds:.1f} s" if seconds < 10 else format_duration(seconds)
+        messages.note(f"{what} in {time_taken}" + ("" if where is None else f": {where}"))
 
 
 @contextmanager

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -44,13 +45,12 @@ def test_progress_without_a_terminal_writes_nothing(capsys):
 
 
 def test_a_progress_bar_appears_only_after_a_while(monkeypatch):
-    opened = []
+    opened = threading.Event()
     monkeypatch.setattr(messages, "shows_progress", lambda: True)
-    monkeypatch.setattr(messages.ProgressBar, "open", lambda self: opened.append(self.done))
-    now = [0.0]
-    monkeypatch.setattr(messages.time, "monotonic", lambda: now[0])
-    with messages.progress("work", 3) as advance:
-        advance(1)
-        now[0] = messages.PROGRESS_DELAY
-        advance(1)
-    assert opened == [2]
+    monkeypatch.setattr(messages.ProgressBar, "open", lambda self: opened.set())
+    with messages.progress("short work"):
+        pass
+    assert not opened.is_set()
+    monkeypatch.setattr(messages, "PROGRESS_DELAY", 0.05)
+    with messages.progress("work that reports nothing"):
+        assert opened.wait(10)
