@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,8 +19,9 @@ from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, Le
 from saccade.cli.options.settings import decoding_settings
 from saccade.cli.output.alignment import hard_alignment
 from saccade.cli.output.output_paths import check_outputs
+from saccade.cli.output.record_writer import RecordWriter, open_output
 from saccade.cli.output.task import task
-from saccade.errors import SaccadeError, not_written
+from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from saccade.decoding.config import DecodingConfig
@@ -118,12 +118,16 @@ def translate(
         translations = translate_lines(translator, settings, source, prefix, scores=scores)
         first = list(islice(translations, 1))  # an unreadable input is reported before the output file is truncated
         with open_output(output_file) as file:
-            for index, translation in enumerate(chain(first, translations)):
-                record = Record(index, translation.source, fields.of_all(translation), numbered=settings.nbest > 1)
-                # One call, so that Ctrl-C leaves no partial line.
-                file.write("".join(f"{line}\n" for line in render(record)))
-                work.advance()
+            writer = RecordWriter(file)
+            try:
+                for index, translation in enumerate(chain(first, translations)):
+                    record = Record(index, translation.source, fields.of_all(translation), numbered=settings.nbest > 1)
+                    writer.write("".join(f"{line}\n" for line in render(record)))
+                    work.advance()
+            except KeyboardInterrupt:
+                work.done = writer.complete()
                 work.written = f"{output_file or 'stdout'} holds the first {work.done:,}"
+                raise
     if not source.interactive:
         work.finish(f"translated {work.done:,} line{'' if work.done == 1 else 's'}", output_file)
 
@@ -151,21 +155,6 @@ def translate_lines(
     yield from translator.stream(lines, settings, prefixes, scores=scores, input_ready=input_ready)
     if prefixes is not None and next(prefixes, None) is not None:
         raise SaccadeError("holds more lines than the input", where=str(prefix), do="give one prefix per input line")
-
-
-@contextlib.contextmanager
-def open_output(path: Path | None) -> Iterator[IO[str]]:
-    """The opened output file, or standard output."""
-    if path is None:
-        yield sys.stdout
-    else:
-        try:
-            with path.open("w", encoding="utf-8", newline="\n") as file:
-                yield file
-        except OSError as error:
-            if error.filename is not None:
-                raise
-            raise not_written(path, error) from None
 
 
 @dataclass(frozen=True)

@@ -30,24 +30,29 @@ def check_writable(path: Path) -> None:
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces `path` when the block ends; after an error, `path` is unchanged."""
-    if not is_replaceable(path):
-        try:
+    with errors_about(path):
+        if not is_replaceable(path):
             yield path
-        except OSError as error:
-            raise not_written(path, error) from None
-        return
-    target = path.resolve()  # keep a symbolic link and replace the file it points to
-    temporary = temporary_path(target)
+            return
+        target = path.resolve()  # keep a symbolic link and replace the file it points to
+        temporary = temporary_path(target)
+        try:
+            yield temporary
+            fsync(temporary)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def errors_about(path: Path) -> Iterator[None]:
+    """Let errors of the block name the path that the user gave, not the temporary file, and say what to do."""
     try:
-        yield temporary
-        fsync(temporary)
-        temporary.replace(target)
+        yield
     except OSError as error:
         raise not_written(path, error) from None
-    except SaccadeError as error:  # it names the temporary file
+    except SaccadeError as error:
         raise SaccadeError(error.what, where=str(path), do=error.do or "choose another path") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_text_atomically(path: Path, text: str) -> None:
