@@ -121,8 +121,13 @@ def test_quiet_hides_notes(flags: tuple[str, ...], before: bool, run: Path, tmp_
         ("complexity", "--layers", "fused", "--lengths", "8", "--widths", "8", "--seconds", "0.001"),
     ],
 )
-def test_every_command_is_silent_with_quiet(
+def test_every_command_obeys_quiet_and_verbose(
     words: tuple[str, ...], run: Path, data: Path, tmp_path: Path, saccade: Saccade
 ) -> None:
-    result = saccade(*(word.format(run=run, data=data, new=tmp_path / "new") for word in words), "--quiet")
-    assert (result.code, result.err) == (0, "")
+    def messages(name: str, *flags: str) -> list[str]:
+        result = saccade(*(word.format(run=run, data=data, new=tmp_path / name) for word in words), *flags)
+        assert result.code == 0, result.err
+        return result.err.splitlines()
+
+    assert messages("quiet", "--quiet") == []
+    assert len(messages("verbose", "--verbose")) > len(messages("normal"))

@@ -56,7 +56,7 @@ def test_a_link_does_not_lead_around_the_check(run: Path, tmp_path: Path) -> Non
 
 
 def test_files_beside_the_parts_of_a_run_are_allowed(run: Path, tmp_path: Path) -> None:
-    check_outputs({"--output": run / "out.txt", "--json": None, "--png": "-"})
+    check_outputs({"--output": run / "out.txt", "--png": None, "--json": "-"})
     (tmp_path / "config.yaml").touch()  # not a run: many projects have such files
     (tmp_path / "manifest.json").touch()
     check_outputs({"--output": tmp_path / "data.json"})
@@ -67,6 +67,8 @@ def test_inputs_and_other_outputs_are_not_overwritten(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(UsageError):
         check_outputs({"--output": file}, [None, file])
+    with pytest.raises(UsageError):
+        check_outputs({"--png": "-"})
     with pytest.raises(UsageError):
         check_outputs({"--output": tmp_path / "new", "--json": tmp_path / "new"})
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from saccade import messages
 from saccade.cli.output.output_paths import check_not_part_of_model
 from saccade.cli.output.task import Task, task
 from saccade.errors import SaccadeError, UsageError
@@ -45,6 +46,8 @@ def average(
         paths, model = [find_weights(folder) for folder in folders], find_model(folders[0])
         for folder in folders[1:]:
             check_same_model(model, find_model(folder))
+    for path in paths:
+        messages.detail(f"weights: {path}")
     if output.exists():
         raise SaccadeError("already exists", where=str(output), do="choose another --output; nothing is overwritten")
     with task("averaging", len(paths), "weights") as work:

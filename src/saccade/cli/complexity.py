@@ -107,6 +107,7 @@ def complexity(
         seconds,
         round(memory * 1e9),
     )
+    messages.detail(f"layers {', '.join(names)}; lengths {lengths}; widths {widths}; {seconds:g} s each")
     with task("measuring", bar=False) as work:  # a line for each measurement shows the progress
         findings = run_measurements(plan, path_length_list)
     try:  # print before writing files, which may fail; write them even if printing fails

@@ -60,6 +60,8 @@ def export(
             from saccade.interop.ctranslate2 import save_ctranslate2
 
             save_ctranslate2(path, folder.model, folder.choice.config, folder.tokenizers)  # type: ignore[arg-type]
+    for file in sorted(output.iterdir()):
+        messages.detail(f"{file}: {file.stat().st_size:,} bytes")
     print(f"{format_}: {output}")
     messages.note(USE[format_])
     work.finish("exported", output)

@@ -39,6 +39,8 @@ def import_model(
         found = load_huggingface(folder)
         parameters = sum(parameter.numel() for parameter in found.model.parameters())
         messages.note(f"{found.choice.family}, {parameters:,} parameters, from {folder}")
+        settings = found.choice.config.model_dump(mode="json")
+        messages.detail("settings: " + ", ".join(f"{name} {value}" for name, value in settings.items()))
         card = f"# Imported model\n\nRead from the Hugging Face folder {folder.name}.\n"
         decoding = build(DecodingConfig, found.decoding, where=str(folder)).model_dump(mode="json")
         model = ModelFolder(found.model, found.choice, found.tokenizers, decoding, card)

@@ -174,6 +174,7 @@ def write(
                 do="lower --min-probability, or give more data",
             )
         write_lexicon(output.resolve(), entries)  # keep a symbolic link and replace the file it points to
-    count = len({entry.source for entry in entries})
     kind = "words" if tokenizers is None else "pieces"
+    messages.detail(f"{len(entries):,} entries from {len(table.keys):,} pairs of {kind}")
+    count = len({entry.source for entry in entries})
     work.finish(f"learned {count:,} of {len(table.source_words) - 1:,} source {kind}", output)

@@ -111,7 +111,8 @@ def translate(
         },
     )
     lexicons.load(translator, settings)
-    translator.engine(settings, prefixes=prefix is not None)  # raises an error before any input is read
+    chosen = translator.engine(settings, prefixes=prefix is not None)  # raises an error before any input is read
+    messages.detail(f"engine: {chosen.name}")
     fields = OutputFields(translator, scores=scores, alignment=alignment)
     render = FORMATS[output_format]
     with task("translating", source.count(), "lines", bar=not shows_results(output_file)) as work:

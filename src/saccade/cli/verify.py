@@ -54,6 +54,9 @@ def verify(
     folder = load_model_folder(path, torch_device)
     pairs = given_pairs(source, target, sentences) if source or target else own_pairs(run, path, sentences)
     messages.note(f"{path}: {len(pairs):,} pairs on {torch_device}")
+    messages.detail(
+        f"model: {folder.choice.family}, {sum(weights.numel() for weights in folder.model.parameters()):,} parameters"
+    )
     found: list[Equivalence] = []
     shows_checks = json_file != STANDARD_OUTPUT
     with task("verifying", None, "checks", bar=not (shows_checks and sys.stdout.isatty())) as work:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from saccade import messages
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ class System:
             mean=self.mean,
             weights=self.weights,
         )
+        members = ", ".join(str(path) for path in (self.run, *self.others))
+        messages.detail(f"model: {members}, on {translator.device}, {precision}")
         gc.collect()
         gc.freeze()  # these objects live until the end: each collection would spend 80 ms on scanning them
         return translator

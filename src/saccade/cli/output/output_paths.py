@@ -23,11 +23,17 @@ DESCRIPTIONS = (MANIFEST, "config.json", "saccade.json")
 def check_outputs(outputs: Mapping[str, str | Path | None], inputs: Iterable[Path | None] = ()) -> None:
     """Raise an error if an output file cannot be written, is an input or another output, or belongs to a model.
 
-    `outputs` are the paths by the name of their option; None and `-` are no files.
+    `outputs` are the paths by the name of their option; None is no file, and `--json -` is standard output.
     """
-    files = {option: Path(path) for option, path in outputs.items() if path is not None and str(path) != "-"}
+    files = {
+        option: Path(path)
+        for option, path in outputs.items()
+        if path is not None and (option, str(path)) != ("--json", STANDARD_STREAM)
+    }
     seen: dict[Path, str] = {}
     for option, path in files.items():
+        if str(path) == STANDARD_STREAM:
+            raise UsageError(f"{option} cannot go to standard output", do="name a file")
         check_not_input(option, path, inputs)
         check_not_part_of_model(option, path)
         check_writable(path)
