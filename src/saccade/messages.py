@@ -124,7 +124,8 @@ class ProgressBar:
         # A thread opens the bar, because work such as a conversion reports nothing before it is done.
         self.timer = threading.Timer(PROGRESS_DELAY, self.open)
         self.timer.daemon = True
-        self.timer.start()
+        with suppress(RuntimeError):  # no more threads: the work goes on without a bar
+            self.timer.start()
 
     def advance(self, count: int = 1) -> None:
         """Add finished units."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,34 @@ def test_importing_a_saccade_model_is_an_error(run: Path, tmp_path: Path, saccad
     result = saccade("import", run / "model-best", "--output", tmp_path / "x")
     assert result.code == 1
     assert "model-best" in result.err
+
+
+def test_missing_format_lists_the_valid_ones_in_one_line(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+    result = saccade("export", run, "--output", tmp_path / "x")
+    assert result.code == 2
+    assert "huggingface, onnx, ctranslate2" in result.err.splitlines()[0]
+    assert "\\" not in result.err
+
+
+def test_advice_fits_the_error_of_the_system(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade
+) -> None:
+    advice = {}
+    for number in (errno.EACCES, errno.EROFS, errno.ENOSPC):
+
+        def fail(*_: object, number: int = number, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(Path, "mkdir", fail)
+        result = saccade("export", run, "--format", "huggingface", "--output", tmp_path / "x")
+        assert result.code == 1
+        advice[number] = result.err.splitlines()[-1]
+    assert len(set(advice.values())) == len(advice)
+    assert [number for number, text in advice.items() if "free some space" in text] == [errno.ENOSPC]
+
+
+def test_import_of_a_missing_folder_names_the_folder(tmp_path: Path, saccade: Saccade) -> None:
+    result = saccade("import", tmp_path / "missing", "--output", tmp_path / "x")
+    assert result.code == 1
+    assert "no such folder" in result.err
+    assert "config.json" not in result.err

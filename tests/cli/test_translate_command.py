@@ -226,3 +226,33 @@ def test_unreadable_input_keeps_the_old_output(run: Path, saccade: Saccade, tmp_
             source.write_bytes(wrong)
         assert saccade("translate", run, "--input", source, "--output", old).code != 0
         assert old.read_text() == "old\n"
+
+
+def test_sentences_as_arguments(run: Path, saccade: Saccade) -> None:
+    expected = saccade("translate", run, stdin=TEXT).out
+    assert saccade("translate", run, *TEXT.splitlines()) == (0, expected, "")
+    assert saccade("translate", run, TEXT.removesuffix("\n")).out == expected  # several lines in one argument
+    assert saccade("translate", run, "").out == "\n"
+
+
+def test_dash_is_standard_input_and_output(run: Path, saccade: Saccade) -> None:
+    expected = saccade("translate", run, stdin=TEXT)
+    assert saccade("translate", run, "--input", "-", "--output", "-", stdin=TEXT) == expected
+
+
+def test_a_file_name_as_a_sentence_is_a_warning(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+    (tmp_path / "in").write_text(TEXT)
+    result = saccade("translate", run, tmp_path / "in", "--quiet")
+    assert result.code == 0
+    assert f"--input {tmp_path / 'in'}" in result.err
+
+
+@pytest.mark.parametrize("arguments", [("two", "--input", "file"), ("tw\udcff",)])
+def test_unusable_sentences_are_usage_errors(
+    arguments: tuple[str, ...], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text(TEXT)
+    result = saccade("translate", run, *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert saccade("attention", run, "tw\udcff").code == 2
