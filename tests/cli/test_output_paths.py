@@ -81,6 +81,13 @@ def test_paths_that_cannot_be_written(name: str, tmp_path: Path) -> None:
     assert raised.value.do
 
 
+def test_translate_does_not_write_over_its_lexicon(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+    lexicon = tmp_path / "lexicon.tsv"
+    lexicon.write_text("two\tzwei\n")
+    assert saccade("translate", run, "two", "--vocabulary-shortlist", lexicon, "--output", lexicon).code == 2
+    assert lexicon.read_text() == "two\tzwei\n"
+
+
 def test_evaluate_does_not_write_over_its_references(run: Path, data: Path, tmp_path: Path, saccade: Saccade) -> None:
     reference = tmp_path / "reference"
     reference.write_bytes((data / "test.de").read_bytes())

@@ -122,7 +122,10 @@ def evaluate(
             raise UsageError("--name has no effect with --no-save", do="leave one of the two out")
     system = None if run is None else System.from_options(run, ensemble)
     check_tokenizer(tokenize)
-    check_outputs({"--output": output, "--json": json_file}, [source, *(reference or []), hypotheses, baseline_output])
+    check_outputs(
+        {"--output": output, "--json": json_file},
+        [source, *(reference or []), hypotheses, baseline_output, *lexicons.files()],
+    )
     sources, references = read_test_set(
         source,
         reference or [],

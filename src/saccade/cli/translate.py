@@ -92,7 +92,7 @@ def translate(
     output line starts with the number of its input line, from 0; fields are separated by |||.
     """
     source, output_file = SentenceInput.of(sentences, input_file), None if is_standard(output_file) else output_file
-    check_outputs({"--output": output_file}, [source.file, prefix])
+    check_outputs({"--output": output_file}, [source.file, prefix, *lexicons.files()])
     translator = System.from_options(run, ensemble).load(device, engine.engine, engine.precision)
     if alignment:
         translator.check_explainable()

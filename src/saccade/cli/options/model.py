@@ -80,6 +80,10 @@ class LexiconOptions:
         ),
     ] = None
 
+    def files(self) -> list[Path | None]:
+        """The files that are read, which no output may overwrite."""
+        return [self.lexicon, self.vocabulary_shortlist]
+
     def load(self, translator: Translator, settings: DecodingConfig) -> None:
         """Give the translator its lexicons; an option that cannot be used, or would have no effect, is an error."""
         from saccade.data.lexicon.lexicon_file import read_lexicon

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,9 +63,10 @@ def csv_rows(path: str | Path, on_error: ErrorHandler, do: str) -> Iterator[Row]
         return
     before = csv.field_size_limit(LONGEST_LINE)
     try:
-        # A row is joined from lines, so a quote that is never closed ends at the size limit of a field.
-        reader = csv.reader(with_line_feeds(first, lines), delimiter=delimiter_of(first), strict=True)
+        row_lines = RowLines(chain([first], lines))
+        reader = csv.reader(row_lines, delimiter=delimiter_of(first), strict=True)
         while True:
+            row_lines.size = 0
             try:
                 fields = next(reader)
             except StopIteration:
@@ -77,11 +79,22 @@ def csv_rows(path: str | Path, on_error: ErrorHandler, do: str) -> Iterator[Row]
         csv.field_size_limit(before)
 
 
-def with_line_feeds(first: str, others: Iterable[str]) -> Iterator[str]:
-    """The lines with the line feeds that the CSV reader keeps inside quotes."""
-    yield f"{first}\n"
-    for line in others:
-        yield f"{line}\n"
+class RowLines:
+    """Lines with line feeds for a CSV reader, which joins those inside quotes to a row of bounded size."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.lines = lines
+        self.size = 0  # characters of the row so far
+
+    def __iter__(self) -> RowLines:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self.lines)
+        self.size += len(line) + 1
+        if self.size > LONGEST_LINE:
+            raise csv.Error(f"a row has more than {LONGEST_LINE:,} characters: is a quote not closed?")
+        return f"{line}\n"
 
 
 def delimiter_of(line: str) -> str:
