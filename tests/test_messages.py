@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -44,13 +47,46 @@ def test_progress_without_a_terminal_writes_nothing(capsys):
 
 
 def test_a_progress_bar_appears_only_after_a_while(monkeypatch):
-    opened = []
+    opened = threading.Event()
     monkeypatch.setattr(messages, "shows_progress", lambda: True)
-    monkeypatch.setattr(messages.ProgressBar, "open", lambda self: opened.append(self.done))
-    now = [0.0]
-    monkeypatch.setattr(messages.time, "monotonic", lambda: now[0])
-    with messages.progress("work", 3) as advance:
-        advance(1)
-        now[0] = messages.PROGRESS_DELAY
-        advance(1)
-    assert opened == [2]
+    monkeypatch.setattr(messages.ProgressBar, "open", lambda self: opened.set())
+    with messages.progress("short work"):
+        pass
+    assert not opened.is_set()
+    monkeypatch.setattr(messages, "PROGRESS_DELAY", 0.05)
+    with messages.progress("work that reports nothing"):
+        assert opened.wait(10)
+
+
+def test_messages_appear_above_the_bar_and_stdout_stays_apart(monkeypatch, capsys):
+    terminal, other_end = pty.openpty()
+    monkeypatch.setattr(messages, "PROGRESS_DELAY", 0.05)
+    with os.fdopen(other_end, "w") as screen:
+        monkeypatch.setattr(sys, "stderr", screen)
+        with messages.progress("work", 3) as advance:
+            advance(2)
+            shown = os.read(terminal, 10_000)
+            while b"work" not in shown:
+                shown += os.read(terminal, 10_000)
+            print("a result")
+            messages.warn("look [bold]here[/bold]")
+        messages.warn("after")
+    try:
+        while block := os.read(terminal, 10_000):
+            shown += block
+    except OSError:  # the end of a terminal
+        pass
+    os.close(terminal)
+    assert capsys.readouterr().out == "a result\n"
+    assert b"look [bold]here[/bold]" in shown
+    assert shown.rstrip().endswith(b"after")
+
+
+def test_a_worker_has_the_level_of_its_parent(monkeypatch):
+    messages.set_level(Level.QUIET)
+    environment = messages.level_for_workers()
+    messages.set_level(Level.NORMAL)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    messages.set_level_of_worker()
+    assert messages.level() is Level.QUIET

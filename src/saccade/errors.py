@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 MAX_NAMES = 60  # valid names listed in a message
 MAX_NAME_LENGTH = 80  # characters of a name shown in a message
+
+SYSTEM_ADVICE = {
+    errno.ENOSPC: "the disk is full: free some space, or choose another path",
+    errno.EDQUOT: "your quota is used up: free some space, or choose another path",
+    errno.EACCES: "check the permissions, or choose another path",
+    errno.EPERM: "check the permissions, or choose another path",
+    errno.EROFS: "the file system is read-only: choose another path",
+    errno.ENOENT: "check the path; it is relative to the current directory",
+    errno.EISDIR: "name a file, not a directory",
+    errno.ENOTDIR: "a part of the path is a file: check the path",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EBADF: "it is closed: redirect it to a file, or leave out <&- and >&-",
+}
+"""What to do about errors of the operating system."""
 
 
 class SaccadeError(Exception):
@@ -35,6 +50,17 @@ class UsageError(SaccadeError):
     """An invalid command line: an unknown or missing option. The command exits with code 2."""
 
     exit_code = 2
+
+
+def system_advice(error: OSError) -> str | None:
+    """What to do about an error of the operating system, None if nothing is known."""
+    return SYSTEM_ADVICE.get(error.errno or 0)
+
+
+def not_written(path: object, error: OSError) -> SaccadeError:
+    """The error for a file or folder that the operating system does not let us write."""
+    do = system_advice(error) or "choose another path"
+    return SaccadeError(f"cannot be written: {error.strerror or error}", where=str(path), do=do)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

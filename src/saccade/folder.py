@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, not_written
+from saccade.file_names import is_file_name
 from saccade.untrusted_files import check_plain, parse_json, read_text, shown
 
 MANIFEST = "manifest.json"
@@ -53,11 +54,7 @@ def staging_folder(path: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
-        raise SaccadeError(
-            f"cannot be written: {error.strerror or error}",
-            where=str(path),
-            do="free some space, or choose another path",
-        ) from error
+        raise not_written(path, error) from error
 
 
 def seal(folder: Path) -> None:
@@ -165,11 +162,6 @@ def check_digest(path: Path, expected: Any) -> None:
     """Raise an error if size or SHA-256 of a file differ from its manifest entry."""
     if describe_file(path) != expected:
         raise damaged(path, "SHA-256 differs from the manifest")
-
-
-def is_file_name(name: str) -> bool:
-    """Return whether a name is a plain file name, without a path, on every system."""
-    return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0", ":"}
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Any
 
+LEVEL_VARIABLE = "SACCADE_MESSAGE_LEVEL"  # environment variable that gives a worker process the level of its parent
 PROGRESS_DELAY = 2.0  # seconds of work before a progress bar appears
 
 
@@ -25,6 +26,7 @@ class Level(IntEnum):
 
 
 _level = Level.NORMAL
+_bar: ProgressBar | None = None  # the innermost progress bar of this process
 
 
 def level() -> Level:
@@ -36,6 +38,16 @@ def set_level(value: Level) -> None:
     """Set the level of this process."""
     global _level
     _level = value
+
+
+def level_for_workers() -> dict[str, str]:
+    """The environment of a worker process that shows what this process shows."""
+    return {LEVEL_VARIABLE: _level.name}
+
+
+def set_level_of_worker() -> None:
+    """Set the level of this worker process to that of its parent."""
+    set_level(Level[os.environ.get(LEVEL_VARIABLE, Level.NORMAL.name)])
 
 
 def warn(text: str) -> None:
@@ -56,11 +68,12 @@ def detail(text: str) -> None:
 
 
 def write(text: str) -> None:
-    """Write lines to stderr; after a failure, discard everything that is written to it."""
+    """Write lines to stderr, above the progress bar; after a failure, discard everything that is written to it."""
     if sys.stderr is None:  # the descriptor was closed when Python started
         return
     try:
-        print(text, file=sys.stderr, flush=True)
+        if _bar is None or not _bar.print(text):
+            print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):  # ValueError: the stream is closed
         discard_stderr()
 
@@ -84,15 +97,18 @@ def shows_progress() -> bool:
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Yield a function that reports how many more units are done; a bar appears on a terminal after two seconds.
 
-    The bar is removed at the end. Without a `total` it shows the number of units.
+    The bar is removed at the end. Without a `total` it shows the number of units, if any are reported, and the time.
+    A bar inside the block of another one is not drawn.
     """
-    if not shows_progress():
+    global _bar
+    if _bar is not None or not shows_progress():
         yield lambda count: None
         return
-    bar = ProgressBar(what, total)
+    _bar = ProgressBar(what, total)
     try:
-        yield bar.advance
+        yield _bar.advance
     finally:
+        bar, _bar = _bar, None
         bar.close()
 
 
@@ -101,30 +117,61 @@ class ProgressBar:
 
     def __init__(self, what: str, total: int | None) -> None:
         self.what, self.total, self.done = what, total, 0
-        self.began = time.monotonic()
         self.bar: Any = None
         self.task: Any = None
+        self.lock = threading.RLock()
+        self.closed = False
+        # A thread opens the bar, because work such as a conversion reports nothing before it is done.
+        self.timer = threading.Timer(PROGRESS_DELAY, self.open)
+        self.timer.daemon = True
+        with suppress(RuntimeError):  # no more threads: the work goes on without a bar
+            self.timer.start()
 
     def advance(self, count: int = 1) -> None:
-        """Add finished units, and draw the bar if it is time."""
+        """Add finished units."""
         self.done += count
-        if self.bar is None and time.monotonic() - self.began >= PROGRESS_DELAY:
-            self.open()
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done)
 
     def open(self) -> None:
         """Start to draw; rich is imported only now, because it takes longer than most commands."""
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
-        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-        self.bar = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
-        self.task = self.bar.add_task(self.what, total=self.total)
-        self.bar.start()
+        with self.lock, suppress(OSError, ValueError):
+            if self.closed:
+                return
+            columns: list[Any] = [TextColumn("{task.description}"), BarColumn()]
+            if self.total is not None or self.done:
+                columns.append(MofNCompleteColumn())
+            columns.append(TimeElapsedColumn() if self.total is None else TimeRemainingColumn())
+            console = Console(stderr=True, highlight=False)
+            # Results on stdout must not be redirected to the console of the bar, which is stderr.
+            bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+            self.task = bar.add_task(self.what, total=self.total, completed=self.done)
+            bar.start()
+            self.bar = bar
+
+    def print(self, text: str) -> bool:
+        """Print lines above the bar; False if it is not drawn."""
+        with self.lock:
+            if self.bar is None:
+                return False
+            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            return True
 
     def close(self) -> None:
         """Remove the bar."""
-        if self.bar is not None:
-            with suppress(OSError, ValueError):
+        self.timer.cancel()
+        with self.lock, suppress(OSError, ValueError):
+            self.closed = True
+            if self.bar is not None:
                 self.bar.stop()
+                self.bar = None

@@ -30,8 +30,10 @@ def test_colour_on_a_terminal(
 def test_heat_maps_as_png(run: Path, tmp_path: Path, saccade: Saccade) -> None:
     one, heads = tmp_path / "one.png", tmp_path / "heads.png"
     options = ["--target", "dreihundert"]
-    assert saccade("attention", run, SENTENCE, "--png", one, *options) == (0, "", "")
-    assert saccade("attention", run, SENTENCE, "--png", heads, "--heads", *options) == (0, "", "")
+    for path, more in ((one, []), (heads, ["--heads"])):
+        result = saccade("attention", run, SENTENCE, "--png", path, *more, *options)
+        assert (result.code, result.out) == (0, "")
+        assert result.err.splitlines()[-1].endswith(str(path))
     assert one.read_bytes().startswith(PNG)
     assert heads.read_bytes().startswith(PNG)
     assert one.read_bytes() != heads.read_bytes()
@@ -50,3 +52,22 @@ def test_empty_sentence_is_an_error(run: Path, saccade: Saccade) -> None:
     result = saccade("attention", run, " ")
     assert result.code == 1
     assert "sentence" in result.err
+
+
+def test_a_model_without_cross_attention_is_an_error_with_advice(data: Path, tmp_path: Path, saccade: Saccade) -> None:
+    arguments = ("--source", data / "train.en", "--target", data / "train.de", "--data.vocabulary", 80)
+    small = ("--preset", "seq2seq-tiny", "--model.width", 16, "--training.max-steps", 1)
+    trained = saccade("train", "--output", tmp_path / "run", *arguments, *small)
+    assert trained.code == 0, trained.err
+    result = saccade("attention", tmp_path / "run", "one")
+    assert (result.code, result.out) == (1, "")
+    assert "bahdanau" in result.err.splitlines()[-1]
+
+
+def test_a_picture_that_cannot_be_written_is_reported_before_the_model_is_loaded(
+    tmp_path: Path, saccade: Saccade
+) -> None:
+    result = saccade("attention", tmp_path / "no-model", "one", "--png", tmp_path / "missing" / "x.png")
+    assert (result.code, result.out) == (1, "")
+    assert str(tmp_path / "missing") in result.err
+    assert result.err.splitlines()[-1].startswith("  ")

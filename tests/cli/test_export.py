@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ def test_huggingface_round_trip(run: Path, tmp_path: Path, saccade: Saccade) -> 
     result = saccade("export", run, "--format", "huggingface", "--output", folder)
     assert (result.code, result.out) == (0, f"huggingface: {folder}\n"), result.err
     assert result.err.startswith("huggingface: transformer, ")
-    assert "AutoModelForSeq2SeqLM" in result.err.splitlines()[-1]
+    assert "AutoModelForSeq2SeqLM" in result.err
+    assert result.err.splitlines()[-1].endswith(str(folder))
     assert sorted(file.name for file in folder.iterdir()) == [
         "config.json",
         "generation_config.json",
@@ -26,7 +29,7 @@ def test_huggingface_round_trip(run: Path, tmp_path: Path, saccade: Saccade) -> 
     ]
     result = saccade("import", folder, "--output", back)
     assert (result.code, result.out) == (0, f"model: {back}\n"), result.err
-    assert result.err.splitlines()[-1] == f"use it: saccade translate {back} < in > out"
+    assert f"use it: saccade translate {back} < in > out" in result.err
     ours, again = (load_file(path / "model.safetensors") for path in (run / "model-best", back))
     assert all(ours[name].equal(tensor) for name, tensor in again.items())
     assert ours.keys() == again.keys()
@@ -42,7 +45,7 @@ def test_onnx(run: Path, tmp_path: Path, saccade: Saccade) -> None:
     result = saccade("export", run, "--format", "onnx", "--output", folder)
     assert (result.code, result.out) == (0, f"onnx: {folder}\n"), result.err
     assert json.loads((folder / "saccade.json").read_text())["family"] == "transformer"
-    assert len(result.err.splitlines()) == 2
+    assert len(result.err.splitlines()) == 3
 
 
 @pytest.mark.parametrize("command", ["export", "import"])
@@ -75,3 +78,34 @@ def test_importing_a_saccade_model_is_an_error(run: Path, tmp_path: Path, saccad
     result = saccade("import", run / "model-best", "--output", tmp_path / "x")
     assert result.code == 1
     assert "model-best" in result.err
+
+
+def test_missing_format_lists_the_valid_ones_in_one_line(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+    result = saccade("export", run, "--output", tmp_path / "x")
+    assert result.code == 2
+    assert "huggingface, onnx, ctranslate2" in result.err.splitlines()[0]
+    assert "\\" not in result.err
+
+
+def test_advice_fits_the_error_of_the_system(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade
+) -> None:
+    advice = {}
+    for number in (errno.EACCES, errno.EROFS, errno.ENOSPC):
+
+        def fail(*_: object, number: int = number, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(Path, "mkdir", fail)
+        result = saccade("export", run, "--format", "huggingface", "--output", tmp_path / "x")
+        assert result.code == 1
+        advice[number] = result.err.splitlines()[-1]
+    assert len(set(advice.values())) == len(advice)
+    assert [number for number, text in advice.items() if "free some space" in text] == [errno.ENOSPC]
+
+
+def test_import_of_a_missing_folder_names_the_folder(tmp_path: Path, saccade: Saccade) -> None:
+    result = saccade("import", tmp_path / "missing", "--output", tmp_path / "x")
+    assert result.code == 1
+    assert "no such folder" in result.err
+    assert "config.json" not in result.err

@@ -10,7 +10,14 @@ def test_training_cost_and_scores_of_a_run(run: Path, data: Path, saccade: Sacca
     saccade("evaluate", run, "--source", data / "test.en", "--reference", data / "test.de", "--name", "named")
     result = saccade("info", run)
     assert result.code == 0
-    for words in ("Vaswani", "80 bpe tokens for both sides", "width 16", "length-penalty gnmt", "FLOPs", "named: BLEU"):
+    for words in (
+        "Vaswani",
+        "80 bpe tokens for both sides",
+        "width 16",
+        "length-penalty gnmt",
+        "FLOPs",
+        "named: exact-match",
+    ):
         assert words in result.out
     values = json.loads(saccade("info", run, "--json").out)
     assert values["family"] == "transformer"

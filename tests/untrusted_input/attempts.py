@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import enum
 import gzip
+import io
 import json
 import shutil
 from collections import Counter
@@ -294,7 +296,7 @@ def mutated_pairs() -> Subject:
     """Mutations of files of pairs in every format."""
 
     def attempt(chooser: Random, directory: Path) -> Outcome:
-        name = chooser.choice(("pairs.tsv", "pairs.jsonl", "pairs.parquet", "pairs.tsv.gz", "lines.txt"))
+        name = chooser.choice(("pairs.tsv", "pairs.csv", "pairs.jsonl", "pairs.parquet", "pairs.tsv.gz", "lines.txt"))
         path = directory / name
         raw = pairs_as(name, directory)
         mutated = mutate_bytes(raw, chooser)
@@ -320,6 +322,10 @@ def pairs_as(name: str, directory: Path) -> bytes:
         columns = {column: [getattr(pair, column) for pair in PAIRS] for column in Pair._fields}
         parquet.write_table(pyarrow.table(columns), directory / "original.parquet")
         return (directory / "original.parquet").read_bytes()
+    if name == "pairs.csv":
+        table = io.StringIO()
+        csv.writer(table, lineterminator="\n").writerows(PAIRS)
+        return table.getvalue().encode()
     raw = "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS).encode()
     return gzip.compress(raw) if name.endswith(".gz") else raw
 
@@ -336,6 +342,10 @@ def read_plainly(path: Path, target: Path) -> list[Pair]:
     if path.suffix == ".jsonl":
         records = [json.loads(line) for line in lines if line.strip()]
         return [Pair(record["source"], record["target"]) for record in records]
+    if path.suffix == ".csv":
+        table = [f"{line}\n" for line in lines]
+        delimiter = max(",;\t", key="".join(lines[0].split('"')[::2]).count)
+        return [Pair(*row[:2]) for row in csv.reader(table, delimiter=delimiter, strict=True) if row]
     return [Pair(*line.split("\t")[:2]) for line in lines if line.strip()]
 
 

@@ -96,6 +96,11 @@ PAIRS.add(
     "pairs.tsv",
     "line 1: .*10,000,000",
 )
+pairs("csv_of_one_column", "pairs.csv", b"a,b\nc\n", "line 2: ")
+pairs("csv_of_nothing", "pairs.csv", b"", "")
+pairs("csv_with_text_after_a_quote", "pairs.csv", b'a,b\n"c"d,e\n', "line 2: .*CSV")
+pairs("csv_with_an_open_quote", "pairs.csv", b'a,b\n"' + b"c\n" * 6_000_000, "CSV")
+pairs("csv_of_a_row_over_all_lines", "pairs.csv", b'a,b\n"' + b'\n","' * 3_000_000, "CSV")
 pairs("jsonl_of_words", "pairs.jsonl", b"ein Hund\n", "line 1: .*JSON")
 pairs("jsonl_of_a_key_twice", "pairs.jsonl", b'{"source": "a", "source": "b", "target": "c"}', "line 1: .*'source'")
 pairs("jsonl_of_lists", "pairs.jsonl", b'["a", "b"]\n', "line 1: .*JSON")

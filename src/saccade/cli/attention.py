@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
+from saccade.cli.input.sentences import check_sentence
 from saccade.cli.options.model import Device, EnsembleOptions, Run, System
 from saccade.cli.options.settings import decoding_settings
 from saccade.cli.output.alignment import draw, save_heads_png, save_png
-from saccade.cli.output.json_output import JsonFile, write_json_output
+from saccade.cli.output.atomic_file import atomic_write
+from saccade.cli.output.json_output import STANDARD_OUTPUT, JsonFile, write_json_output
+from saccade.cli.output.output_paths import check_outputs
+from saccade.cli.output.task import task
 from saccade.errors import UsageError
 
 
@@ -42,13 +46,20 @@ def attention(
     """
     if heads and png is None:
         raise UsageError("--heads needs --png", do="name the file to write: --png heads.png")
-    translator = System.from_options(run, ensemble).load(device)
-    settings = decoding_settings(translator, context, {"beam": beam})
-    explanation = translator.explain(sentence, target, **settings.model_dump())
-    if png is not None:
-        (save_heads_png if heads else save_png)(explanation, png)
+    check_outputs({"--png": png, "--json": json_file})
+    for text in (sentence, target or ""):
+        check_sentence(text)
+    with task("explaining") as work:
+        translator = System.from_options(run, ensemble).load(device)
+        settings = decoding_settings(translator, context, {"beam": beam})
+        explanation = translator.explain(sentence, target, **settings.model_dump())
+        if png is not None:
+            with atomic_write(png) as path:
+                (save_heads_png if heads else save_png)(explanation, path)
     if json_file is not None:
         write_json_output(json_file, explanation.to_json())
+    written = [str(path) for path in (png, json_file) if path is not None and str(path) != STANDARD_OUTPUT]
+    work.finish("explained one translation", ", ".join(written) or None)
     if png is None and json_file is None:
         print(f"{explanation.source}\n→ {explanation.target}\n")
         print(draw(explanation))

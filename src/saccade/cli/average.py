@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from saccade import messages
+from saccade.cli.output.output_paths import check_not_part_of_model
+from saccade.cli.output.task import Task, task
 from saccade.errors import SaccadeError, UsageError
 
 
@@ -29,6 +32,7 @@ def average(
     saccade average runs/x --last 5 --output runs/x/model-average
     saccade average runs/a runs/b --output averaged
     """
+    check_not_part_of_model("--output", output)
     if last is not None:
         if len(folders) != 1:
             raise UsageError("--last averages the checkpoints of one run", do="name one run, or leave --last out")
@@ -42,10 +46,14 @@ def average(
         paths, model = [find_weights(folder) for folder in folders], find_model(folders[0])
         for folder in folders[1:]:
             check_same_model(model, find_model(folder))
+    for path in paths:
+        messages.detail(f"weights: {path}")
     if output.exists():
         raise SaccadeError("already exists", where=str(output), do="choose another --output; nothing is overwritten")
-    write_average(paths, model, output)
+    with task("averaging", len(paths), "weights") as work:
+        write_average(paths, model, output, work)
     print(f"average of {len(paths)}: {output}")
+    work.finish(f"averaged {len(paths)}", output)
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
@@ -103,7 +111,7 @@ def check_same_model(first: Path, other: Path) -> None:
         )
 
 
-def write_average(paths: list[Path], model: Path, output: Path) -> None:
+def write_average(paths: list[Path], model: Path, output: Path, work: Task) -> None:
     """Write a copy of a model folder with averaged weights."""
     from saccade.inference.loading import translator_from
     from saccade.model_folder import copy_weights, load_model_folder, save_model_folder
@@ -111,6 +119,6 @@ def write_average(paths: list[Path], model: Path, output: Path) -> None:
 
     folder = load_model_folder(model)
     translator_from(folder, where=str(model))  # checks the decoding defaults, which are copied
-    copy_weights(folder.model, average_weights(paths), paths[0])
+    copy_weights(folder.model, average_weights(paths, work.advance), paths[0])
     note = f"\nThe weights are the average of {len(paths)}: {', '.join(str(path) for path in paths)}.\n"
     save_model_folder(output, replace(folder, card=folder.card + note))

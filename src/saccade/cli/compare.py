@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from saccade import messages
+from saccade.cli.input.sentences import check_sentence
 from saccade.cli.options.command import SETTINGS, SettingHelp, Settings
 from saccade.cli.options.settings import (
     DEFAULT_PRESET,
@@ -19,7 +20,9 @@ from saccade.cli.options.settings import (
     parse_run_settings,
 )
 from saccade.cli.options.training_run import DataOptions, check_readable
+from saccade.cli.output.output_paths import check_not_part_of_model
 from saccade.cli.output.table import format_table
+from saccade.cli.output.task import task
 from saccade.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -98,6 +101,8 @@ def compare(
     """
     from saccade.studies.comparison.compare import compare as compare_models
 
+    check_not_part_of_model("--output", output)
+    check_sentence(sentence or "")
     settings = read_settings(context, recipe, data.overrides())
     request = read_request(settings, models, budget, test_source, test_reference or [], output, sentence)
     given: dict[str, Any] = {
@@ -112,11 +117,14 @@ def compare(
         "sentence": sentence,
         "output": output,
     }
-    outcome = compare_models(request, command_line(recipe, given, context.meta[SETTINGS]))
+    with task("comparing", bar=False) as work:  # the training log shows the progress
+        work.written = "run the same command again to continue"
+        outcome = compare_models(request, command_line(recipe, given, context.meta[SETTINGS]))
     if outcome.interrupted is not None:
-        print("interrupted; run the same command again to continue", file=sys.stderr)
+        messages.warn(f"interrupted; {work.written}")
         raise typer.Exit(outcome.interrupted)
     print_tables(outcome, output)
+    work.finish(f"compared {len(request.entries)} models", output / "compare.html")
     if outcome.failed:
         raise typer.Exit(1)
 

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.cli.output.atomic_file import atomic_write, check_writable
+from saccade import messages
+from saccade.cli.output.atomic_file import atomic_write
 from saccade.cli.output.errors import INTERRUPTED
 from saccade.cli.output.json_output import STANDARD_OUTPUT, JsonFile, write_json_output
+from saccade.cli.output.output_paths import check_outputs
 from saccade.cli.output.table import format_table
+from saccade.cli.output.task import task
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
@@ -80,9 +83,7 @@ def complexity(
             do="gradients vanish on longer paths; the formulas in the table are exact for any length",
         )
     json_path = None if json_file in (None, STANDARD_OUTPUT) else Path(str(json_file))
-    for path in (json_path, csv, png):
-        if path is not None:
-            check_writable(path)
+    check_outputs({"--json": json_path, "--csv": csv, "--png": png})
     if seconds <= 0:
         raise UsageError(f"--seconds must be more than 0, not {seconds:g}")
     if memory <= 0:
@@ -106,7 +107,9 @@ def complexity(
         seconds,
         round(memory * 1e9),
     )
-    findings = run_measurements(plan, path_length_list)
+    messages.detail(f"layers {', '.join(names)}; lengths {lengths}; widths {widths}; {seconds:g} s each")
+    with task("measuring", bar=False) as work:  # a line for each measurement shows the progress
+        findings = run_measurements(plan, path_length_list)
     try:  # print before writing files, which may fail; write them even if printing fails
         if json_file == STANDARD_OUTPUT:
             write_json_output(STANDARD_OUTPUT, as_json(findings))
@@ -117,6 +120,8 @@ def complexity(
         write_files(findings, json_path, csv, png)
     if findings.interrupted:
         raise typer.Exit(INTERRUPTED)
+    written = [str(path) for path in (json_path, csv, png) if path is not None]
+    work.finish(f"measured {len(names)} layers", ", ".join(written) or None)
 
 
 def write_files(findings: Findings, json_path: Path | None, csv: Path | None, png: Path | None) -> None:
@@ -150,17 +155,17 @@ def run_measurements(plan: Plan, path_lengths: tuple[int, ...]) -> Findings:
     try:
         for name in plan.layers:  # first, because an error in a layer shows here within seconds
             listed = ", ".join(f"{count:,}" for count in path_lengths)
-            print(f"{name}: following gradients over {listed} positions", file=sys.stderr)
+            messages.note(f"{name}: following gradients over {listed} positions")
             fault = find_longest_paths(name, path_lengths, plan.sizes, paths[name])
             if fault is not None:
                 faults[name] = fault
         with closing(measurements(plan)) as measuring:
             for measurement in measuring:
                 found.append(measurement)
-                print(line_of(measurement), file=sys.stderr, flush=True)
+                messages.note(line_of(measurement))
     except KeyboardInterrupt:
         interrupted = True
-        print("interrupted: these are the results so far", file=sys.stderr, flush=True)
+        messages.warn("interrupted: these are the results so far")
     lengths = {name: {count: path.length for count, path in followed.items()} for name, followed in paths.items()}
     steps = {name: {count: path.steps for count, path in followed.items()} for name, followed in paths.items()}
     return Findings(plan, tuple(found), lengths, steps, faults, interrupted)
@@ -178,7 +183,7 @@ def find_longest_paths(
         for count in path_lengths:
             found[count] = longest_path(LAYERS[name], count, sizes)
     except (RuntimeError, MemoryError, SaccadeError) as error:
-        print(f"{name}: left out, {describe_error(error)}", file=sys.stderr)
+        messages.warn(f"{name}: left out, {describe_error(error)}")
         return describe_error(error)
     return None
 

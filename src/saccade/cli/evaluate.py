@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from saccade.cli.input.test_set import read_file, read_test_set
 from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, LexiconOptions, System
 from saccade.cli.options.settings import decoding_settings
+from saccade.cli.output.atomic_file import write_text_atomically
+from saccade.cli.output.evaluation_result import save_in_run, test_set_name, to_json
 from saccade.cli.output.json_output import STANDARD_OUTPUT, JsonFile, write_json_output
+from saccade.cli.output.output_paths import check_outputs
+from saccade.cli.output.task import Task, task
 from saccade.errors import SaccadeError, UsageError, did_you_mean
+from saccade.file_names import check_file_name
 
 if TYPE_CHECKING:
     from saccade.decoding.config import DecodingConfig
-    from saccade.evaluation.bootstrap import Comparison
+    from saccade.evaluation.bootstrap import Comparison, Interval
     from saccade.evaluation.metrics import Score
     from saccade.evaluation.report import Report
     from saccade.inference.translator import Translator
 
-DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact-match")
 PERPLEXITY = "perplexity"
 DEFAULT_TOKENIZE = "13a"
 
@@ -32,7 +35,14 @@ def evaluate(
     run: Annotated[
         Path | None, typer.Argument(metavar="RUN", help="A run directory or a model folder; not with --hypotheses.")
     ] = None,
-    source: Annotated[Path | None, typer.Option(metavar="FILE", help="Source sentences, one per line.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Source sentences, one per line; or, without --reference, sentence pairs as .tsv, .csv, .jsonl or "
+            ".parquet.",
+        ),
+    ] = None,
     reference: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Reference translations, one per line. Can be repeated.")
     ] = None,
@@ -47,7 +57,8 @@ def evaluate(
         typer.Option(
             metavar="NAME",
             help="bleu, chrf, ter, exact-match, sequence-error, word-error, symbol-error, character-error, perplexity;"
-            f" can be repeated.  [default: {', '.join((*DEFAULT_METRICS, PERPLEXITY))}]",
+            " can be repeated.  [default: bleu, chrf, ter, exact-match and perplexity; for single words, exact-match"
+            " comes first]",
         ),
     ] = None,
     tokenize: Annotated[
@@ -63,12 +74,22 @@ def evaluate(
     baseline_output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Outputs of another system to compare with.")
     ] = None,
+    confidence: Annotated[
+        bool, typer.Option("--confidence", help="Add 95 % confidence intervals, by bootstrap resampling.")
+    ] = False,
+    source_column: Annotated[
+        str, typer.Option(metavar="NAME", help="Column of the source sentence in a file of pairs.")
+    ] = "source",
+    target_column: Annotated[
+        str, typer.Option(metavar="NAME", help="Column of the reference in a file of pairs.")
+    ] = "target",
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the translations to FILE.")] = None,
     json_file: JsonFile = None,
     name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Save the result as RUN/eval/NAME.json.  [default: name of the source file]"),
     ] = None,
+    no_save: Annotated[bool, typer.Option("--no-save", help="Do not save the result in the run.")] = False,
     beam: Annotated[int | None, typer.Option(help="Beam size; 1 is greedy search.")] = None,
     *,
     lexicons: LexiconOptions,
@@ -80,53 +101,72 @@ def evaluate(
 
     \b
     saccade evaluate runs/x --source t.en --reference t.de
+    saccade evaluate runs/x --source t.tsv --confidence
     saccade evaluate runs/x --source t.en --reference t.de --baseline runs/y
     saccade evaluate runs/x --ensemble runs/y --source t.en --reference t.de --baseline runs/x
     saccade evaluate --hypotheses out.de --reference t.de --metric bleu
 
     Each score has a signature with everything needed to reproduce it. The result is also saved as RUN/eval/NAME.json,
-    except for an ensemble.
+    except for an ensemble, a run that is read-only, and with --no-save.
     """
-    metrics = find_metrics(metric, with_model=hypotheses is None)
+    check_metrics(metric or [], with_model=hypotheses is None)
     if (run is None) == (hypotheses is None):
         raise UsageError("evaluate scores one system", do="name a RUN, or --hypotheses FILE, and not both")
     if run is None:
         check_model_options(lexicons, ensemble, engine, has_baseline=baseline is not None)
     if ensemble.ensemble and name is not None:
         raise UsageError("the result of an ensemble is not saved in a run", do="use --json FILE instead of --name")
+    if name is not None:
+        check_file_name(name, "--name")
+        if no_save:
+            raise UsageError("--name has no effect with --no-save", do="leave one of the two out")
     system = None if run is None else System.from_options(run, ensemble)
     check_tokenizer(tokenize)
+    check_outputs(
+        {"--output": output, "--json": json_file},
+        [source, *(reference or []), hypotheses, baseline_output, *lexicons.files()],
+    )
+    sources, references = read_test_set(
+        source,
+        reference or [],
+        columns=(source_column, target_column),
+        keyed=keyed_references,
+        sources_needed=run is not None or baseline is not None,
+    )
+    metrics = metric or choose_metrics(references, with_model=run is not None)
     compares = baseline is not None or baseline_output is not None
-    if compares and "bleu" in metrics and (tokenize != DEFAULT_TOKENIZE or lowercase):
-        raise UsageError("the bootstrap compares cased BLEU with the 13a tokenizer", do="leave --tokenize out")
-    sources = read_sources(source, needed=run is not None or baseline is not None or keyed_references)
-    references = read_references(reference or [], sources, keyed=keyed_references)
+    if (compares or confidence) and "bleu" in metrics and (tokenize != DEFAULT_TOKENIZE or lowercase):
+        raise UsageError("the bootstrap resamples cased BLEU with the 13a tokenizer", do="leave --tokenize out")
 
     translator: Translator | None = None
     settings: DecodingConfig | None = None
-    if system is not None:
-        translator = system.load(device, engine.engine, engine.precision)
-        settings = search_settings(translator, context, beam, lexicons)
-        outputs = translate_all(translator, settings, sources)
-    else:
-        assert hypotheses is not None
-        outputs = read_file(hypotheses)
-    if output is not None:
-        output.write_text("".join(f"{line}\n" for line in outputs), encoding="utf-8")
+    models = (run is not None) + (baseline is not None)
+    with task("evaluating", models * len(sources) or None, "sentences" if models else "") as work:
+        if system is not None:
+            translator = system.load(device, engine.engine, engine.precision)
+            settings = search_settings(translator, context, beam, lexicons)
+            outputs = translate_all(translator, settings, sources, work)
+        else:
+            assert hypotheses is not None
+            outputs = read_file(hypotheses)
+        if output is not None:
+            write_text_atomically(output, "".join(f"{line}\n" for line in outputs))
+            work.written = f"{output} holds all {len(outputs):,} translations"
 
-    scores = score_all(outputs, references, metrics, tokenize=tokenize, lowercase=lowercase)
-    if PERPLEXITY in metrics and translator is not None:
-        scores.append(score_perplexity(translator, sources, [accepted[0] for accepted in references]))
-    comparisons: list[Comparison] = []
-    if baseline is not None:
-        # The same engine and precision, so that only the models differ.
-        other = System(baseline).load(device, engine.engine, engine.precision)
-        other_settings = search_settings(other, context, beam, LexiconOptions(lexicons.lexicon))
-        comparisons = compare(metrics, translate_all(other, other_settings, sources), outputs, references)
-    elif baseline_output is not None:
-        comparisons = compare(metrics, read_file(baseline_output), outputs, references)
+        scores = score_all(outputs, references, metrics, tokenize=tokenize, lowercase=lowercase)
+        if PERPLEXITY in metrics and translator is not None:
+            scores.append(score_perplexity(translator, sources, [accepted[0] for accepted in references]))
+        comparisons: list[Comparison] = []
+        if baseline is not None:
+            # The same engine and precision, so that only the models differ.
+            other = System(baseline).load(device, engine.engine, engine.precision)
+            other_settings = search_settings(other, context, beam, LexiconOptions(lexicons.lexicon))
+            comparisons = compare(metrics, translate_all(other, other_settings, sources, work), outputs, references)
+        elif baseline_output is not None:
+            comparisons = compare(metrics, read_file(baseline_output), outputs, references)
+        intervals = find_intervals(metrics, scores, outputs, references) if confidence else {}
 
-    report = make_report(scores, len(outputs))
+    report = make_report(scores, len(outputs), intervals)
     files = {
         "hypotheses": hypotheses,
         "source": source,
@@ -144,8 +184,9 @@ def evaluate(
         print("\n".join([str(report), *(str(comparison) for comparison in comparisons)]))
     if json_file is not None:
         write_json_output(json_file, values)
-    if run is not None and source is not None and not ensemble.ensemble:
-        save_in_run(run, name or test_set_name(source), values)
+    saves = run is not None and source is not None and not ensemble.ensemble and not no_save
+    saved = save_in_run(run, name or test_set_name(source), values) if saves and run and source else None
+    work.finish(f"scored {len(outputs):,} sentence{'' if len(outputs) == 1 else 's'}", saved)
 
 
 def check_model_options(
@@ -165,19 +206,23 @@ def check_model_options(
             raise UsageError(f"{option} needs a model that translates", do="name a RUN instead of --hypotheses")
 
 
-def find_metrics(given: Sequence[str] | None, *, with_model: bool) -> list[str]:
-    """The requested metrics, or the default ones; perplexity needs a model."""
+def check_metrics(names: Sequence[str], *, with_model: bool) -> None:
+    """Raise an error for an unknown metric, or one that needs a model that is not there."""
     from saccade.evaluation.metrics import METRICS
 
-    if not given:
-        return [*DEFAULT_METRICS, PERPLEXITY] if with_model else list(DEFAULT_METRICS)
     valid = [*METRICS, PERPLEXITY]
-    for name in given:
+    for name in names:
         if name not in valid:
             raise UsageError(f"unknown metric '{name}'", do=did_you_mean(name, valid))
         if name == PERPLEXITY and not with_model:
             raise UsageError("perplexity needs a model", do="name a RUN instead of --hypotheses")
-    return list(given)
+
+
+def choose_metrics(references: Sequence[Sequence[str]], *, with_model: bool) -> list[str]:
+    """The default metrics for these references."""
+    from saccade.evaluation.default_metrics import default_metrics
+
+    return [*default_metrics(references), *([PERPLEXITY] if with_model else [])]
 
 
 def check_tokenizer(name: str) -> None:
@@ -188,41 +233,6 @@ def check_tokenizer(name: str) -> None:
         bleu_metric(tokenize=name)
     except SaccadeError as error:
         raise UsageError(error.what, do=error.do) from None
-
-
-def read_file(path: Path) -> list[str]:
-    """All lines of a file."""
-    from saccade.data.reading.pair_files import read_lines
-
-    return list(read_lines(path))
-
-
-def read_sources(path: Path | None, *, needed: bool) -> list[str]:
-    """The source sentences; empty if no file is given and none is needed."""
-    if path is None and needed:
-        raise UsageError("no test set is named", do="give --source FILE and --reference FILE")
-    return [] if path is None else read_file(path)
-
-
-def read_references(paths: Sequence[Path], sources: Sequence[str], *, keyed: bool) -> list[list[str]]:
-    """All acceptable references of each sentence."""
-    from saccade.data.reading.pair_files import read_pairs
-    from saccade.evaluation.references import keyed_references
-
-    if not paths:
-        raise UsageError("no references are named", do="give --reference FILE, several times for several references")
-    if keyed:
-        return keyed_references(sources, (row for path in paths for row in read_pairs(path)))
-    columns = [read_file(path) for path in paths]
-    expected = len(sources) or len(columns[0])
-    for path, column in zip(paths, columns, strict=True):
-        if len(column) != expected:
-            raise SaccadeError(
-                f"has {len(column):,} lines, but {expected:,} are expected",
-                where=str(path),
-                do="line n of each reference file must translate line n of the source; empty lines count",
-            )
-    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def search_settings(
@@ -237,9 +247,13 @@ def search_settings(
     return settings
 
 
-def translate_all(translator: Translator, settings: DecodingConfig, sources: Sequence[str]) -> list[str]:
+def translate_all(translator: Translator, settings: DecodingConfig, sources: Sequence[str], work: Task) -> list[str]:
     """The best output for each source sentence."""
-    return [translation.text for translation in translator.stream(sources, settings, scores=False)]
+    outputs: list[str] = []
+    for translation in translator.stream(sources, settings, scores=False):
+        outputs.append(translation.text)
+        work.advance()
+    return outputs
 
 
 def score_all(
@@ -279,47 +293,18 @@ def compare(
     return [paired_bootstrap(name, baseline, outputs, references) for name in metrics if name != PERPLEXITY]
 
 
-def make_report(scores: list[Score], count: int) -> Report:
+def find_intervals(
+    metrics: Sequence[str], scores: Sequence[Score], outputs: Sequence[str], references: Sequence[Sequence[str]]
+) -> dict[str, Interval]:
+    """The 95 % interval of each score, by its name; perplexity has none."""
+    from saccade.evaluation.bootstrap import interval
+
+    names = [name for name in metrics if name != PERPLEXITY]  # perplexity is the last of the scores
+    return {score.name: interval(name, outputs, references) for name, score in zip(names, scores, strict=False)}
+
+
+def make_report(scores: list[Score], count: int, intervals: dict[str, Interval]) -> Report:
     """The scores as one report."""
     from saccade.evaluation.report import Report
 
-    return Report(scores, count)
-
-
-def to_json(
-    report: Report,
-    comparisons: Sequence[Comparison],
-    files: dict[str, Any],
-    system: System | None,
-    settings: DecodingConfig | None,
-) -> dict[str, Any]:
-    """The report with the files and settings that it depends on."""
-    values = report.to_json()
-    if system is not None:
-        values |= system.to_json()
-    for name, value in files.items():
-        if value:
-            values[name] = [str(path) for path in value] if isinstance(value, list) else str(value)
-    if settings is not None:
-        values["decoding"] = settings.model_dump(mode="json")
-    if comparisons:
-        values["comparisons"] = [asdict(comparison) for comparison in comparisons]
-    return values
-
-
-def test_set_name(source: Path) -> str:
-    """The name of a test set: its file name without the language suffix and .gz."""
-    return Path(source.name.removesuffix(".gz")).stem
-
-
-def save_in_run(run: Path, name: str, values: dict[str, Any]) -> None:
-    """Write eval/NAME.json if this is a run directory."""
-    from saccade.training.runs.directory import RunDirectory
-
-    if not RunDirectory(run).config.is_file():
-        return
-    path = run / "eval" / f"{name}.json"
-    action = "replaced" if path.exists() else "saved as"
-    path.parent.mkdir(exist_ok=True)
-    write_json_output(str(path), values)
-    print(f"{action} {path}", file=sys.stderr)
+    return Report(scores, count, intervals)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from saccade import messages
 from saccade.cli.options.model import Run
+from saccade.cli.output.output_paths import check_not_part_of_model
+from saccade.cli.output.task import task
 
 Format = Literal["huggingface", "onnx", "ctranslate2"]
 
@@ -38,13 +40,14 @@ def export(
     from saccade.interop.output_folder import check_free, output_folder
     from saccade.model_folder import GENERATION, find_model_folder, load_model_folder
 
+    check_not_part_of_model("--output", output)
     check_free(output)
     found = find_model_folder(run)
-    folder = load_model_folder(found)
-    decoding = build(DecodingConfig, folder.generation, where=str(found / GENERATION)).model_dump(mode="json")
-    parameters = sum(parameter.numel() for parameter in folder.model.parameters())
-    print(f"{format_}: {folder.choice.family}, {parameters:,} parameters, from {found}", file=sys.stderr, flush=True)
-    with output_folder(output) as path:
+    with task(f"exporting to {format_}") as work, output_folder(output) as path:
+        folder = load_model_folder(found)
+        decoding = build(DecodingConfig, folder.generation, where=str(found / GENERATION)).model_dump(mode="json")
+        parameters = sum(parameter.numel() for parameter in folder.model.parameters())
+        messages.note(f"{format_}: {folder.choice.family}, {parameters:,} parameters, from {found}")
         if format_ == "huggingface":
             from saccade.interop.huggingface_export import save_huggingface
 
@@ -57,5 +60,8 @@ def export(
             from saccade.interop.ctranslate2 import save_ctranslate2
 
             save_ctranslate2(path, folder.model, folder.choice.config, folder.tokenizers)  # type: ignore[arg-type]
+    for file in sorted(output.iterdir()):
+        messages.detail(f"{file}: {file.stat().st_size:,} bytes")
     print(f"{format_}: {output}")
-    print(USE[format_], file=sys.stderr)
+    messages.note(USE[format_])
+    work.finish("exported", output)

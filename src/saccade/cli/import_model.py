@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from saccade import messages
+from saccade.cli.output.output_paths import check_not_part_of_model
+from saccade.cli.output.task import task
 
 
 def import_model(
@@ -30,15 +33,20 @@ def import_model(
     from saccade.interop.output_folder import check_free
     from saccade.model_folder import ModelFolder, save_model_folder
 
+    check_not_part_of_model("--output", output)
     check_free(output)
-    found = load_huggingface(folder)
-    parameters = sum(parameter.numel() for parameter in found.model.parameters())
-    print(f"{found.choice.family}, {parameters:,} parameters, from {folder}", file=sys.stderr, flush=True)
-    card = f"# Imported model\n\nRead from the Hugging Face folder {folder.name}.\n"
-    decoding = build(DecodingConfig, found.decoding, where=str(folder)).model_dump(mode="json")
-    model = ModelFolder(found.model, found.choice, found.tokenizers, decoding, card)
-    if output.is_dir():
-        output.rmdir()  # check_free made sure that it is empty
-    save_model_folder(output, model)
+    with task("importing") as work:
+        found = load_huggingface(folder)
+        parameters = sum(parameter.numel() for parameter in found.model.parameters())
+        messages.note(f"{found.choice.family}, {parameters:,} parameters, from {folder}")
+        settings = found.choice.config.model_dump(mode="json")
+        messages.detail("settings: " + ", ".join(f"{name} {value}" for name, value in settings.items()))
+        card = f"# Imported model\n\nRead from the Hugging Face folder {folder.name}.\n"
+        decoding = build(DecodingConfig, found.decoding, where=str(folder)).model_dump(mode="json")
+        model = ModelFolder(found.model, found.choice, found.tokenizers, decoding, card)
+        if output.is_dir():
+            output.rmdir()  # check_free made sure that it is empty
+        save_model_folder(output, model)
     print(f"model: {output}")
-    print(f"use it: saccade translate {output} < in > out", file=sys.stderr)
+    messages.note(f"use it: saccade translate {output} < in > out")
+    work.finish("imported", output)

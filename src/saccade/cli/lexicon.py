@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from saccade.cli.output.atomic_file import check_writable
+from saccade import messages
+from saccade.cli.output.output_paths import check_outputs
+from saccade.cli.output.task import task
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
@@ -122,11 +123,9 @@ def check_lexicon_path(output: Path, inputs: list[Path], *, overwrite: bool) -> 
     """Raise an error before training if the lexicon cannot be written, or would replace another file."""
     if output.suffix == ".gz":
         raise UsageError("a lexicon is written as plain text", do="choose an --output that ends in .tsv")
-    check_writable(output)
+    check_outputs({"--output": output}, inputs)
     if not output.exists():
         return
-    if any(path.exists() and output.samefile(path) for path in inputs):
-        raise UsageError(f"{output} is an input and cannot be the output too", do="choose another --output")
     if not output.is_file():
         raise SaccadeError("is not a regular file", where=str(output), do="choose another --output")
     if not overwrite:
@@ -155,24 +154,27 @@ def write(
     from saccade.data.tokenizers.tokenizer_pair import PiecePairs
 
     def progress(iteration: int, log_likelihood: float) -> None:
-        print(f"iteration {iteration}: perplexity {math.exp(-log_likelihood):.2f} per word", file=sys.stderr)
+        messages.note(f"iteration {iteration}: perplexity {math.exp(-log_likelihood):.2f} per word")
+        work.advance()
 
     inputs = InputFiles(config)
     words = TrainingPairs(config)
-    table = learn_translations(
-        words if tokenizers is None else PiecePairs(words, tokenizers),
-        iterations=iterations,
-        normalization=config.normalization if tokenizers is None else None,
-        progress=progress,
-    )
-    inputs.check_unchanged()
-    entries = table.best(*limits)
-    if not entries:
-        raise SaccadeError(
-            f"no word pair has a probability of at least {limits.min_probability:g}",
-            do="lower --min-probability, or give more data",
+    with task("learning", iterations, "iterations") as work:
+        table = learn_translations(
+            words if tokenizers is None else PiecePairs(words, tokenizers),
+            iterations=iterations,
+            normalization=config.normalization if tokenizers is None else None,
+            progress=progress,
         )
-    write_lexicon(output.resolve(), entries)  # keep a symbolic link and replace the file it points to
-    count = len({entry.source for entry in entries})
+        inputs.check_unchanged()
+        entries = table.best(*limits)
+        if not entries:
+            raise SaccadeError(
+                f"no word pair has a probability of at least {limits.min_probability:g}",
+                do="lower --min-probability, or give more data",
+            )
+        write_lexicon(output.resolve(), entries)  # keep a symbolic link and replace the file it points to
     kind = "words" if tokenizers is None else "pieces"
-    print(f"{count:,} of {len(table.source_words) - 1:,} source {kind}: {output}", file=sys.stderr)
+    messages.detail(f"{len(entries):,} entries from {len(table.keys):,} pairs of {kind}")
+    count = len({entry.source for entry in entries})
+    work.finish(f"learned {count:,} of {len(table.source_words) - 1:,} source {kind}", output)

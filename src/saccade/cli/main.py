@@ -27,6 +27,7 @@ from saccade.cli.options.command import Command, Settings, command_with_settings
 from saccade.cli.options.option_group import expand_option_groups
 from saccade.cli.options.settings import DECODING_SETTINGS, RUN_SETTINGS
 from saccade.cli.output.errors import report
+from saccade.cli.output.standard_streams import open_closed_streams
 from saccade.cli.train import train
 from saccade.cli.translate import translate
 from saccade.cli.verify import verify
@@ -101,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in flags
     try:
         messages.set_level(level_of(flags))
+        open_closed_streams()
         write_utf8()
         try:
             run(words or ["--help"])

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from saccade import messages
+from saccade.cli.input.sentences import SentenceInput, is_standard, standard_input_is_ready
 from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, LexiconOptions, Run, System
 from saccade.cli.options.settings import decoding_settings
 from saccade.cli.output.alignment import hard_alignment
-from saccade.data.reading.text_lines import Lines
-from saccade.errors import SaccadeError, UsageError
+from saccade.cli.output.output_paths import check_outputs
+from saccade.cli.output.record_writer import RecordWriter, open_output
+from saccade.cli.output.task import task
+from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from saccade.decoding.config import DecodingConfig
@@ -32,11 +34,14 @@ SEPARATOR = " ||| "
 def translate(
     context: typer.Context,
     run: Run,
+    sentences: Annotated[
+        list[str] | None, typer.Argument(metavar="[SENTENCE]...", help="Translate these instead of stdin.")
+    ] = None,
     input_file: Annotated[
-        Path | None, typer.Option("--input", metavar="FILE", help="Read from FILE instead of stdin.")
+        Path | None, typer.Option("--input", metavar="FILE", help="Read from FILE instead of stdin, which is `-`.")
     ] = None,
     output_file: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write to FILE instead of stdout.")
+        Path | None, typer.Option("--output", metavar="FILE", help="Write to FILE instead of stdout, which is `-`.")
     ] = None,
     output_format: Annotated[
         Literal["text", "jsonl", "tsv"],
@@ -78,6 +83,7 @@ def translate(
     """Translate text line by line.
 
     \b
+    saccade translate runs/x "a sentence"
     saccade translate runs/x < in > out
     saccade translate runs/x --input in.txt --format jsonl --nbest 5 --scores
     saccade translate runs/x --ensemble runs/y --ensemble runs/z < in > out
@@ -85,6 +91,8 @@ def translate(
     Outputs keep the order of the input lines, and an empty line stays empty. Messages go to stderr. With --nbest, each
     output line starts with the number of its input line, from 0; fields are separated by |||.
     """
+    source, output_file = SentenceInput.of(sentences, input_file), None if is_standard(output_file) else output_file
+    check_outputs({"--output": output_file}, [source.file, prefix, *lexicons.files()])
     translator = System.from_options(run, ensemble).load(device, engine.engine, engine.precision)
     if alignment:
         translator.check_explainable()
@@ -103,68 +111,51 @@ def translate(
         },
     )
     lexicons.load(translator, settings)
-    translator.engine(settings, prefixes=prefix is not None)  # raises an error before any input is read
+    chosen = translator.engine(settings, prefixes=prefix is not None)  # raises an error before any input is read
+    messages.detail(f"engine: {chosen.name}")
     fields = OutputFields(translator, scores=scores, alignment=alignment)
     render = FORMATS[output_format]
-    check_not_input(output_file, input_file, prefix)
-    translations = translate_lines(translator, settings, input_file, prefix, scores=scores)
-    first = list(islice(translations, 1))  # an unreadable input is reported before the output file is truncated
-    with open_output(output_file) as file:
-        for index, translation in enumerate(chain(first, translations)):
-            record = Record(index, translation.source, fields.of_all(translation), numbered=settings.nbest > 1)
-            file.write(
-                "".join(f"{line}\n" for line in render(record))
-            )  # one call, so that Ctrl-C leaves no partial line
+    with task("translating", source.count(), "lines", bar=not shows_results(output_file)) as work:
+        translations = translate_lines(translator, settings, source, prefix, scores=scores)
+        first = list(islice(translations, 1))  # an unreadable input is reported before the output file is truncated
+        with open_output(output_file) as file:
+            writer = RecordWriter(file)
+            try:
+                for index, translation in enumerate(chain(first, translations)):
+                    record = Record(index, translation.source, fields.of_all(translation), numbered=settings.nbest > 1)
+                    writer.write("".join(f"{line}\n" for line in render(record)))
+                    work.advance()
+            except KeyboardInterrupt:
+                work.done = writer.complete()
+                work.written = f"{output_file or 'stdout'} holds the first {work.done:,}"
+                raise
+    if not source.interactive:
+        work.finish(f"translated {work.done:,} line{'' if work.done == 1 else 's'}", output_file)
+
+
+def shows_results(output_file: Path | None) -> bool:
+    """Whether the results go to a terminal, where they show the progress themselves."""
+    return output_file is None and sys.stdout.isatty()
 
 
 def translate_lines(
-    translator: Translator, settings: DecodingConfig, input_file: Path | None, prefix: Path | None, *, scores: bool
+    translator: Translator, settings: DecodingConfig, source: SentenceInput, prefix: Path | None, *, scores: bool
 ) -> Iterator[Translation]:
-    """Translate a file or standard input; lines typed in a terminal are translated one by one."""
+    """Translate the lines of the input; lines typed in a terminal are translated one by one."""
     from saccade.data.reading.pair_files import read_lines
 
-    interactive = input_file is None and sys.stdin.isatty()
-    lines = read_lines(input_file) if input_file is not None else read_standard_input()
-    if interactive and prefix is None:
-        print("one sentence per line; Ctrl-D ends", file=sys.stderr)
+    lines = source.lines()
+    if source.interactive and prefix is None:
+        messages.note("one sentence per line; Ctrl-D ends")
         for index, line in enumerate(lines):
             yield from translator.translate_window([line], settings, first_index=index, scores=scores)
         return
     prefixes = read_lines(prefix) if prefix is not None else None
-    input_ready = standard_input_is_ready if input_file is None else lambda: True
+    reads_stdin = source.file is None and source.sentences is None
+    input_ready = standard_input_is_ready if reads_stdin else lambda: True
     yield from translator.stream(lines, settings, prefixes, scores=scores, input_ready=input_ready)
     if prefixes is not None and next(prefixes, None) is not None:
         raise SaccadeError("holds more lines than the input", where=str(prefix), do="give one prefix per input line")
-
-
-def read_standard_input() -> Iterator[str]:
-    """The lines of standard input, decoded as UTF-8 regardless of the locale; empty input is allowed."""
-    return (line for line in Lines(sys.stdin.buffer.readline, "standard input") if line is not None)
-
-
-def standard_input_is_ready() -> bool:
-    """Whether standard input has data now; reading from a pipe may block."""
-    try:
-        return bool(select.select([sys.stdin.buffer], [], [], 0)[0])
-    except (OSError, TypeError, ValueError):  # not a file, or the system can only select sockets
-        return False
-
-
-def check_not_input(output: Path | None, *inputs: Path | None) -> None:
-    """Raise an error if the output would overwrite one of its inputs."""
-    for file in inputs:
-        if output is not None and file is not None and output.exists() and file.exists() and output.samefile(file):
-            raise UsageError(f"the output would overwrite its input {file}", do="give --output another file")
-
-
-@contextlib.contextmanager
-def open_output(path: Path | None) -> Iterator[IO[str]]:
-    """The opened output file, or standard output."""
-    if path is None:
-        yield sys.stdout
-    else:
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
 
 
 @dataclass(frozen=True)

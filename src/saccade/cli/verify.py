@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from saccade import messages
 from saccade.cli.options.model import Device, Run
 from saccade.cli.output.json_output import STANDARD_OUTPUT, JsonFile, write_json_output
+from saccade.cli.output.output_paths import check_outputs
+from saccade.cli.output.task import task
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
@@ -45,16 +48,23 @@ def verify(
     from saccade.inference.verification import verify
     from saccade.model_folder import find_model_folder, load_model_folder
 
+    check_outputs({"--json": json_file}, [source, target])
     torch_device = choose_device(device)
     path = find_model_folder(run)
     folder = load_model_folder(path, torch_device)
     pairs = given_pairs(source, target, sentences) if source or target else own_pairs(run, path, sentences)
-    print(f"{path}: {len(pairs):,} pairs on {torch_device}", file=sys.stderr)
+    messages.note(f"{path}: {len(pairs):,} pairs on {torch_device}")
+    messages.detail(
+        f"model: {folder.choice.family}, {sum(weights.numel() for weights in folder.model.parameters()):,} parameters"
+    )
     found: list[Equivalence] = []
-    for equivalence in verify(folder, pairs, torch_device, where=str(path)):
-        found.append(equivalence)
-        if json_file != STANDARD_OUTPUT:
-            print(lines_of(equivalence), flush=True)  # the next check may take a while
+    shows_checks = json_file != STANDARD_OUTPUT
+    with task("verifying", None, "checks", bar=not (shows_checks and sys.stdout.isatty())) as work:
+        for equivalence in verify(folder, pairs, torch_device, where=str(path)):
+            found.append(equivalence)
+            if shows_checks:
+                print(lines_of(equivalence), flush=True)  # the next check may take a while
+            work.advance()
     failed = sum(not equivalence.passed for equivalence in found)
     if json_file != STANDARD_OUTPUT:
         print(f"{len(found) - failed} of {len(found)} passed")
@@ -67,6 +77,7 @@ def verify(
             "equivalences": [equivalence.to_json() for equivalence in found],
         }
         write_json_output(json_file, values)
+    work.finish(f"verified with {len(pairs):,} pairs", None if json_file == STANDARD_OUTPUT else json_file)
     if failed:
         raise typer.Exit(1)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from saccade.errors import SaccadeError
 from saccade.interface import Attention
+from saccade.models.registry import FAMILIES, load_family
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ def alignment_of(attention: Sequence[Attention]) -> Tensor:
     """The alignment (T, S) of a batch of one: the mean of all cross-attention."""
     alignment = mean_cross_attention(attention)
     if alignment is None:
+        families = [name for name in FAMILIES if "cross" in load_family(name).attention]
         raise SaccadeError(
-            "this model has no cross-attention, so it has no alignment", do="use a model with cross-attention"
+            "this model has no cross-attention, so there is nothing to show or align by",
+            do=f"train a model that has it: {', '.join(families)}",
         )
     return alignment[0]

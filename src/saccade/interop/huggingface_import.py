@@ -52,6 +52,9 @@ class Imported(NamedTuple):
 
 def load_huggingface(folder: Path) -> Imported:
     """Read config, weights, tokenizer and decoding defaults of a folder."""
+    if not folder.is_dir():
+        what = "is a file, not a folder" if folder.exists() else "no such folder"
+        raise SaccadeError(what, where=str(folder), do="give a folder that transformers wrote with save_pretrained")
     if not (folder / CONFIG).is_file():
         raise SaccadeError(
             f"has no {CONFIG}", where=str(folder), do="give a folder that transformers wrote with save_pretrained"

@@ -18,6 +18,7 @@ import time
 from types import FrameType
 from typing import IO, NoReturn
 
+from saccade import messages
 from saccade.workers.messages import Message, read_message, write_message
 from saccade.workers.process import FORK
 from saccade.workers.replies import Handler, death_reply, error_reply, reply_to
@@ -100,6 +101,7 @@ def reply_in_fork(request: Message, handler: Handler) -> Message:
 def main(arguments: list[str]) -> None:
     """Serve the parent over the standard streams; everything else that is printed goes to stderr."""
     module, parent, *options = arguments
+    messages.set_level_of_worker()
     for number in STOP_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, exit_immediately)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from saccade import messages
 from saccade.errors import SaccadeError
 from saccade.workers.messages import Message, read_message, write_message
 from saccade.workers.replies import WorkerDiedError, result_of
@@ -83,6 +84,7 @@ def start_worker(
     """
     # The worker imports this very package, wherever it is.
     paths = [str(PACKAGE_PARENT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    inherited = {**os.environ, **messages.level_for_workers(), **(environment or {})}
     command = [sys.executable, "-P", "-m", "saccade.workers.child", module, str(os.getpid())]
     try:
         with blocked_signals(STOP_SIGNALS):  # until the worker is ready for them
@@ -90,7 +92,7 @@ def start_worker(
                 [*command, FORK] if fork else command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(paths)},
+                env={**inherited, "PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,  # Ctrl-C in a terminal reaches only the parent
             )
     except OSError as error:

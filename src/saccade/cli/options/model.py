@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from saccade import messages
 from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
@@ -79,6 +80,10 @@ class LexiconOptions:
         ),
     ] = None
 
+    def files(self) -> list[Path | None]:
+        """The files that are read, which no output may overwrite."""
+        return [self.lexicon, self.vocabulary_shortlist]
+
     def load(self, translator: Translator, settings: DecodingConfig) -> None:
         """Give the translator its lexicons; an option that cannot be used, or would have no effect, is an error."""
         from saccade.data.lexicon.lexicon_file import read_lexicon
@@ -136,6 +141,8 @@ class System:
             mean=self.mean,
             weights=self.weights,
         )
+        members = ", ".join(str(path) for path in (self.run, *self.others))
+        messages.detail(f"model: {members}, on {translator.device}, {precision}")
         gc.collect()
         gc.freeze()  # these objects live until the end: each collection would spend 80 ms on scanning them
         return translator

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 import typer
 
+from saccade import messages
 from saccade.cli.options.command import SETTINGS, SettingHelp, Settings
 from saccade.errors import SaccadeError, UsageError, did_you_mean
 
@@ -116,4 +117,6 @@ def decoding_settings(
     if not isinstance(changes, dict):
         raise UsageError("--decoding is a group of settings", do=f"see {context.command_path} --help")
     given = {name: value for name, value in (shortcuts or {}).items() if value is not None}
-    return apply_settings(translator.settings, {**changes, **given})
+    settings = apply_settings(translator.settings, {**changes, **given})
+    messages.detail("decoding: " + ", ".join(f"{name} {value}" for name, value in settings.model_dump().items()))
+    return settings

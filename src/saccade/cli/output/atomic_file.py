@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from saccade.errors import SaccadeError
-from saccade.folder import fsync, partial_path
+from saccade.errors import SaccadeError, not_written
+from saccade.folder import fsync
 
 
 def check_writable(path: Path) -> None:
@@ -20,34 +20,50 @@ def check_writable(path: Path) -> None:
         if path.is_file():
             path.open("ab").close()  # fails if the file is write-protected
         if is_replaceable(path):
-            temporary = partial_path(path.resolve())
+            temporary = temporary_path(path.resolve())
             temporary.touch()
             temporary.unlink()
     except OSError as error:
-        raise SaccadeError(
-            f"cannot be written: {error.strerror}", where=str(path), do="check the permissions, or choose another path"
-        ) from None
+        raise not_written(path, error) from None
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces `path` when the block ends; after an error, `path` is unchanged."""
-    if not is_replaceable(path):
-        yield path
-        return
-    target = path.resolve()  # keep a symbolic link and replace the file it points to
-    temporary = partial_path(target)
-    advice = "free some space, or choose another path; an existing file was not changed"
+    with errors_about(path):
+        if not is_replaceable(path):
+            yield path
+            return
+        target = path.resolve()  # keep a symbolic link and replace the file it points to
+        temporary = temporary_path(target)
+        try:
+            yield temporary
+            fsync(temporary)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def errors_about(path: Path) -> Iterator[None]:
+    """Let errors of the block name the path that the user gave, not the temporary file, and say what to do."""
     try:
-        yield temporary
-        fsync(temporary)
-        temporary.replace(target)
+        yield
     except OSError as error:
-        raise SaccadeError(f"cannot be written: {error.strerror}", where=str(path), do=advice) from None
-    except SaccadeError as error:  # it names the temporary file
-        raise SaccadeError(error.what, where=str(path), do=advice) from None
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise not_written(path, error) from None
+    except SaccadeError as error:
+        raise SaccadeError(error.what, where=str(path), do=error.do or "choose another path") from None
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Replace a text file, UTF-8 with line feeds."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def temporary_path(path: Path) -> Path:
+    """The hidden sibling that is written first; it keeps the suffix, which may choose the format."""
+    return path.with_name(f".{path.stem}.partial{path.suffix}")
 
 
 def is_replaceable(path: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
 import sys
@@ -12,22 +11,12 @@ from typing import NamedTuple
 
 import typer
 
-from saccade.errors import SaccadeError, is_out_of_memory, printable
+from saccade import messages
+from saccade.errors import SaccadeError, is_out_of_memory, printable, system_advice
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 BROKEN_PIPE = 128 + 13  # SIGPIPE, which not every system has
-
-ADVICE = {
-    errno.ENOSPC: "the disk is full: free some space, or write elsewhere",
-    errno.EDQUOT: "your quota is used up: free some space, or write elsewhere",
-    errno.EACCES: "check the permissions, or choose another path",
-    errno.EPERM: "check the permissions, or choose another path",
-    errno.EROFS: "the file system is read-only: choose another path",
-    errno.ENOENT: "check the path; it is relative to the current directory",
-    errno.EISDIR: "name a file, not a directory",
-    errno.ENOTDIR: "a part of the path is a file: check the path",
-}
 
 
 def signal_exit_code(signal_name: str) -> int:
@@ -47,10 +36,10 @@ def report(error: BaseException, *, debug: bool) -> int:
     if isinstance(error, OSError):
         discard_output()
     if debug:
-        traceback.print_exception(error)
+        messages.write("".join(traceback.format_exception(error)).rstrip("\n"))
     described = describe_error(error)
     if described.message:
-        print("saccade:", printable(described.message, keep="\n"), file=sys.stderr)
+        messages.write(f"saccade: {printable(described.message, keep=chr(10))}")
     return described.exit_code
 
 
@@ -61,7 +50,7 @@ def describe_error(error: BaseException) -> ErrorReport:
     if isinstance(error, typer.TyperException):
         return ErrorReport(f"error: {parser_message(error)}\n  see saccade --help", error.exit_code)
     if isinstance(error, KeyboardInterrupt):
-        return ErrorReport("interrupted", INTERRUPTED)
+        return ErrorReport(f"interrupted{error}", INTERRUPTED)  # the error says how much was written
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, closed the pipe
         return ErrorReport(None, BROKEN_PIPE)
     if isinstance(error, OSError):
@@ -75,7 +64,7 @@ def describe_error(error: BaseException) -> ErrorReport:
 
 def parser_message(error: typer.TyperException) -> str:
     """The message of the option parser in our style: no capital, no full stop."""
-    message = error.format_message().strip().replace("Value error, ", "")
+    message = " ".join(error.format_message().replace("Value error, ", "").split())  # it may list choices over lines
     return message[:1].lower() + message[1:].removesuffix(".")
 
 
@@ -83,7 +72,7 @@ def describe_os_error(error: OSError) -> str:
     """The path, the error of the operating system, and advice."""
     what = error.strerror or str(error) or type(error).__name__
     where = "the output" if error.filename is None else os.fsdecode(error.filename)
-    advice = ADVICE.get(error.errno or 0)
+    advice = system_advice(error)
     return f"{where}: {what}" + (f"\n  {advice}" if advice else "")
 
 

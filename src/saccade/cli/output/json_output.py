@@ -8,7 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-STANDARD_OUTPUT = "-"
+from saccade.cli.output.atomic_file import write_text_atomically
+from saccade.cli.output.output_paths import STANDARD_STREAM, check_outputs
+
+STANDARD_OUTPUT = STANDARD_STREAM
 
 JsonFile = Annotated[
     str | None,
@@ -24,4 +27,5 @@ def write_json_output(path: str, values: Any) -> None:
     if path == STANDARD_OUTPUT:
         print(text)
     else:
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        check_outputs({"--json": path})
+        write_text_atomically(Path(path), text + "\n")

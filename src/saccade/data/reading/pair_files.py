@@ -1,4 +1,4 @@
-"""Reading text lines, and sentence pairs from two aligned text files, TSV, JSONL or Parquet.
+"""Reading text lines, and sentence pairs from two aligned text files, TSV, CSV, JSONL or Parquet.
 
 By default the first invalid example raises a FileError. With an `on_error` handler, each error is passed to the
 handler, the example is skipped, and reading continues.
@@ -10,8 +10,9 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from saccade.data.reading.table_files import SOURCE_COLUMN, TARGET_COLUMN, Pair, read_csv, read_tsv
 from saccade.data.reading.text_lines import (
     LONGEST_LINE,
     ErrorHandler,
@@ -25,27 +26,19 @@ from saccade.data.reading.text_lines import (
 from saccade.errors import did_you_mean
 from saccade.untrusted_files import reject_duplicate_keys
 
-__all__ = ["FileError", "Pair", "open_bytes", "read_lines", "read_pairs", "unreadable"]
+__all__ = [
+    "SOURCE_COLUMN",
+    "TARGET_COLUMN",
+    "FileError",
+    "Pair",
+    "open_bytes",
+    "read_lines",
+    "read_pairs",
+    "unreadable",
+]
 
-SOURCE_COLUMN = "source"
-TARGET_COLUMN = "target"
 PARQUET_ROWS = 32  # rows read at a time: dictionary encoding lets a small file repeat a long text thousands of times
 PARQUET_BYTES = 2**20  # a record batch up to this size is converted at once
-
-
-class Pair(NamedTuple):
-    """A source text and its target text."""
-
-    source: str
-    target: str
-
-
-class Columns(NamedTuple):
-    """Indices of the source and target columns of a TSV file, and whether the first line is a header."""
-
-    source: int
-    target: int
-    header: bool
 
 
 def read_lines(path: str | Path, *, on_error: ErrorHandler | None = None) -> Iterator[str]:
@@ -61,7 +54,7 @@ def read_pairs(
     target_column: str = TARGET_COLUMN,
     on_error: ErrorHandler | None = None,
 ) -> Iterator[Pair]:
-    """The pairs of two line-aligned text files, or of one TSV, JSONL or Parquet file."""
+    """The pairs of two line-aligned text files, or of one TSV, CSV, JSONL or Parquet file."""
     on_error = on_error or raise_error
     if target is not None:
         return read_aligned(source, target, on_error)
@@ -75,7 +68,7 @@ def read_pairs(
 
 def pair_reader(path: str | Path) -> Callable[[str | Path, str, str, ErrorHandler], Iterator[Pair]]:
     """The reader of a file of pairs, chosen by the file extension, else by a TAB in the first line."""
-    readers = {".tsv": read_tsv, ".jsonl": read_jsonl, ".parquet": read_parquet}
+    readers = {".tsv": read_tsv, ".csv": read_csv, ".jsonl": read_jsonl, ".parquet": read_parquet}
     reader = readers.get(Path(str(path).removesuffix(".gz")).suffix.lower())
     if reader is read_parquet and str(path).endswith(".gz"):
         raise FileError(
@@ -92,7 +85,7 @@ def pair_reader(path: str | Path) -> Callable[[str | Path, str, str, ErrorHandle
         "no-target",
         "has one text per line, and no target is given",
         file=path,
-        do="give the target file with --target FILE, or one file of pairs ending in .tsv, .jsonl or .parquet",
+        do="give the target file with --target FILE, or one file of pairs ending in .tsv, .csv, .jsonl or .parquet",
     )
 
 
@@ -111,61 +104,6 @@ def read_aligned(source: str | Path, target: str | Path, on_error: ErrorHandler)
                 do="line n of one file must translate line n of the other; an empty line counts",
             )
         )
-
-
-def read_tsv(path: str | Path, source_column: str, target_column: str, on_error: ErrorHandler) -> Iterator[Pair]:
-    """Pairs from TAB-separated lines; quotes have no special meaning, blank lines are skipped."""
-    columns: Columns | None = None
-    for number, line in enumerate(FileLines(path, on_error), start=1):
-        if line is None:
-            continue
-        fields = line.split("\t")
-        if columns is None:
-            try:
-                columns = find_columns(fields, source_column, target_column, path)
-            except FileError as error:
-                on_error(error)
-                return  # the columns are missing in every line
-            if columns.header:
-                continue
-        if not line.strip():
-            continue
-        needed = max(columns.source, columns.target) + 1
-        if len(fields) < needed:
-            on_error(
-                FileError(
-                    "columns",
-                    f"has {len(fields)} column{'s' * (len(fields) > 1)}, but column {needed} is needed",
-                    file=path,
-                    line=number,
-                    do="put one TAB between source and target, and none inside a text",
-                )
-            )
-            continue
-        yield Pair(fields[columns.source], fields[columns.target])
-
-
-def find_columns(first: list[str], source_column: str, target_column: str, path: str | Path) -> Columns:
-    """Find the two columns of a TSV file by their names or numbers and the fields of the first line."""
-    names = [field.strip() for field in first]
-    wanted = (source_column, target_column)
-    if wanted == (SOURCE_COLUMN, TARGET_COLUMN) and not set(wanted) <= set(names):
-        return Columns(source=0, target=1, header=False)
-    indices: list[int] = []
-    for name in wanted:
-        if name.isdecimal() and int(name) > 0:
-            indices.append(int(name) - 1)
-        elif name in names:
-            indices.append(names.index(name))
-        else:
-            raise FileError(
-                "columns",
-                f"no column is called '{name}'",
-                file=path,
-                line=1,
-                do=f"{did_you_mean(name, names)}; or give the column's number from 1",
-            )
-    return Columns(indices[0], indices[1], header=not all(name.isdecimal() for name in wanted))
 
 
 def read_jsonl(path: str | Path, source_column: str, target_column: str, on_error: ErrorHandler) -> Iterator[Pair]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from saccade import messages
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
@@ -60,7 +60,7 @@ class CTranslate2Exporter:
             if self.required:
                 raise
             reason = error.one_line if isinstance(error, SaccadeError) else error.strerror or str(error)
-            print(f"saccade: using torch: {reason}", file=sys.stderr)
+            messages.warn(f"saccade: using torch: {reason}")
             return None
 
     def engine(self, runtime: Any, fallback: Engine) -> CTranslate2Engine:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from saccade import messages
 from saccade.data.reading.pair_files import read_lines
 from saccade.errors import SaccadeError
 from saccade.folder import json_text, replace_file
@@ -59,7 +59,7 @@ def compare(request: Request, command: str, run_phase: RunPhase = run_in_worker)
         state: dict[str, object] = {"saccade": __version__, "command": command, "settings": settings}
         write_state(request.output, state)
         for number, entry in enumerate(request.entries, start=1):
-            print(f"model {number} of {len(request.entries)}: {entry.name} ({entry.preset})", file=sys.stderr)
+            messages.note(f"model {number} of {len(request.entries)}: {entry.name} ({entry.preset})")
             code = finish_model(request, entry, run_phase)
             if code is not None:
                 return Outcome(None, [], code)
@@ -90,7 +90,7 @@ def finish_model(request: Request, entry: Entry, run_phase: RunPhase) -> int | N
     """Run the remaining phases of one model; return an exit code if the user interrupted it."""
     phases = remaining_phases(request, entry)
     if not phases:
-        print(f"{entry.name}: done before", file=sys.stderr)
+        messages.note(f"{entry.name}: done before")
         return None
     directory = RunDirectory(run_path(request.output, entry.name))
     if directory.config.is_file():
@@ -118,7 +118,7 @@ def remaining_phases(request: Request, entry: Entry) -> list[str]:
     if result.status != "done":
         return ["train"]
     if not outputs_are_complete(request, entry.name):
-        print(f"{entry.name}: its outputs are incomplete, and are made again", file=sys.stderr)
+        messages.note(f"{entry.name}: its outputs are incomplete, and are made again")
         write_result(request.output, replace(result, status="trained", decoded=None))
         return ["train"]
     sentence = request.plotted_sentence()

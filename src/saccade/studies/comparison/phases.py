@@ -7,7 +7,6 @@ test set; `align` computes the alignment of another sentence. Results go to the 
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from saccade import messages
 from saccade.config import build
 from saccade.errors import SaccadeError
 from saccade.folder import damaged, json_text, read_json, replace_file
@@ -138,7 +138,7 @@ class StderrListener:
 
     def say(self, message: str) -> None:
         """Print a line."""
-        print(message, file=sys.stderr)
+        messages.note(message)
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         """Print nothing: this takes little time."""
@@ -162,7 +162,7 @@ def plan_phase(job: ModelJob) -> None:
     final = request.config(entry, planned_settings(plan, job.budget, request.config(entry)))
     write_result(request.output, Result(entry.name, "planned", final.model_dump(mode="json"), plan))
     timed = f", {speed.seconds_an_update:.3g} s each in a trial" if speed else ""
-    print(f"{entry.name}: {plan.updates:,} updates are planned{timed}", file=sys.stderr)
+    messages.note(f"{entry.name}: {plan.updates:,} updates are planned{timed}")
 
 
 def check_test_lengths(request: Request, config: RunConfig, data: RunData) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -13,8 +13,11 @@ from saccade.folder import damaged, verify
 from saccade.model_folder import WEIGHTS, load_tensors
 
 
-def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """Average the weights of model folders or checkpoints in float64 (Vaswani et al. 2017, section 6.1)."""
+def average_weights(folders: Sequence[Path], advance: Callable[[int], None] = lambda count: None) -> dict[str, Tensor]:
+    """Average the weights of model folders or checkpoints in float64 (Vaswani et al. 2017, section 6.1).
+
+    `advance` is called after each folder.
+    """
     if not folders:
         raise SaccadeError("no weights to average", do="name model folders or checkpoints")
     sums: dict[str, Tensor] = {}
@@ -29,4 +32,5 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
                 raise damaged(folder / WEIGHTS, f"the shape of tensor '{name}' differs from the first folder")
             dtypes[name] = tensor.dtype
             sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+        advance(1)
     return {name: (total / len(folders)).to(dtypes[name]) for name, total in sums.items()}

@@ -1,0 +1,20 @@
+"""Names that become file names: they never leave their folder, on any system."""
+
+from __future__ import annotations
+
+from saccade.errors import UsageError
+
+LONGEST_NAME = 200  # bytes; most file systems allow 255, and temporary files add to the name
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether a name is a plain file name, without a path, on every system."""
+    return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0", ":"}
+
+
+def check_file_name(name: str, what: str) -> str:
+    """Return a name that a user chose; one that is a path, hidden, not printable or too long is a UsageError."""
+    plain = is_file_name(name) and name.isprintable() and name == name.strip() and not name.startswith((".", "-"))
+    if not plain or len(name.encode()) > LONGEST_NAME:
+        raise UsageError(f"{what}: '{name}' is not a plain file name", do="use letters, digits, '-', '_' and '.'")
+    return name
