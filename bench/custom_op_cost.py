@@ -2,7 +2,7 @@
 
     python -m bench.custom_op_cost
 
-Layer normalisation of 16 positions, the size of a decoding step: nearly all of the time is dispatch. The minimum of
+Layer normalization of 16 positions, the size of a decoding step: nearly all of the time is dispatch. The minimum of
 several repetitions, in alternating order.
 """
 

@@ -35,7 +35,7 @@ from bench.quality_plot import plot_quality
 from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
 from saccade.config import read_yaml
 
-RECIPES = [ROOT / "recipes" / f"multi30k-tokenised{stage}.yaml" for stage in ("", "-distilled")]
+RECIPES = [ROOT / "recipes" / f"multi30k-tokenized{stage}.yaml" for stage in ("", "-distilled")]
 RESERVE = 0.4  # minutes reserved for start, tokenization and the last validation
 MIN_MINUTES = 0.1  # training time if preparation took all the time left
 MIN_MINUTES_TO_START = 1.0  # with less time left, training continues after the next score

@@ -44,7 +44,7 @@ def plot_quality(points: Sequence[Mapping[str, Any]], path: Path) -> None:
     panel.annotate(f"published {PUBLISHED}", (0.5, PUBLISHED), xytext=(0, 4), textcoords="offset points")
     panel.set(xlabel="minutes from raw text, two CPU cores", ylabel="BLEU, test_2016_flickr", xlim=(0, 64))
     panel.set_ylim(0, 46)
-    panel.set_title("Multi30k English-German, lower-cased and tokenised, beam 5")
+    panel.set_title("Multi30k English-German, lower-cased and tokenized, beam 5")
     panel.legend(loc="lower right")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

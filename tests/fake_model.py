@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, select
+from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, select
 from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
@@ -22,7 +22,7 @@ LONGEST = 64  # positions of the tables
 class FakeState(NamedTuple):
     prefix: Tensor  # (N, t) every token that was read
     signature: Tensor  # (N, D) of the source row that the state belongs to
-    memory_signature: OfMemory[Tensor]  # (B, D)
+    memory_signature: PerSentence[Tensor]  # (B, D)
 
 
 class FakeModel:
@@ -68,7 +68,7 @@ class FakeModel:
 
     def start(self, memory: Memory) -> FakeState:
         nothing = memory.mask.new_empty(memory.mask.size(0), 0, dtype=torch.long)
-        return FakeState(nothing, signature(memory), OfMemory(signature(memory)))
+        return FakeState(nothing, signature(memory), PerSentence(signature(memory)))
 
     def step(self, token: Tensor, state: FakeState, memory: Memory, *, record: bool = False) -> Step:
         assert torch.equal(state.memory_signature.value, signature(memory)), "these keys belong to another memory"

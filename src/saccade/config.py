@@ -92,7 +92,7 @@ def describe_errors(kind: type[BaseModel], error: ValidationError, where: str) -
                 lines.append(f"{dotted}: {message}" if path else message)
             else:
                 lines.append(f"setting {dotted} cannot be {shown(detail['input'])}: {message}")
-    return SaccadeError("; ".join(lines), where=where, do=advice or "`saccade train --help` explains every setting")
+    return SaccadeError("; ".join(lines), where=where, hint=advice or "`saccade train --help` explains every setting")
 
 
 def siblings(kind: type[BaseModel], path: list[str]) -> list[str]:
@@ -127,18 +127,18 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         check_plain(values)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
-        raise SaccadeError(what, where=str(path), do="name an existing YAML recipe") from None
+        raise SaccadeError(what, where=str(path), hint="name an existing YAML recipe") from None
     except yaml.MarkedYAMLError as error:
         where = f"{path}, line {error.problem_mark.line + 1}" if error.problem_mark else str(path)
-        raise SaccadeError(f"invalid YAML: {error.problem}", where=where, do=advice) from None
+        raise SaccadeError(f"invalid YAML: {error.problem}", where=where, hint=advice) from None
     except yaml.reader.ReaderError as error:
         what = f"contains the character U+{error.character:04X}, which is invalid in YAML"
-        raise SaccadeError(what, where=str(path), do=advice) from None
+        raise SaccadeError(what, where=str(path), hint=advice) from None
     except (ValueError, RecursionError) as error:
         what = str(error) if isinstance(error, ValueError) else "is nested too deep"
-        raise SaccadeError(what, where=str(path), do=advice) from None
+        raise SaccadeError(what, where=str(path), hint=advice) from None
     if not isinstance(values, dict):
-        raise SaccadeError("contains no settings", where=str(path), do=advice)
+        raise SaccadeError("contains no settings", where=str(path), hint=advice)
     return underscored(values)  # type: ignore[no-any-return]
 
 
@@ -149,7 +149,7 @@ def write_yaml(config: Config, path: str | Path) -> None:
     if YAML_LINE_BREAKS & set(text):  # the library does not escape them, but reads them as spaces
         text = yaml.safe_dump(values, sort_keys=False)
     if len(text.encode("utf-8")) > MAX_YAML_BYTES:
-        raise SaccadeError("the config is too large", where=str(path), do="name fewer files")
+        raise SaccadeError("the config is too large", where=str(path), hint="name fewer files")
     Path(path).write_text(text, encoding="utf-8")
 
 
@@ -163,7 +163,7 @@ def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
     while pending:
         argument = pending.pop(0)
         if not argument.startswith("--") or len(argument) < 3:
-            raise UsageError(f"unexpected argument '{argument}'", do="options start with --; see --help")
+            raise UsageError(f"unexpected argument '{argument}'", hint="options start with --; see --help")
         key, equals, value = argument[2:].partition("=")
         if not equals:
             value = pending.pop(0) if pending and not pending[0].startswith("--") else "true"

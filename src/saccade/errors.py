@@ -29,16 +29,16 @@ class SaccadeError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str | None = None, do: str | None = None) -> None:
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         # Both may quote an untrusted file, so control characters are escaped.
         self.what = printable(what)
         self.where = None if where is None else printable(where)
-        self.do = do
+        self.hint = hint
         super().__init__(str(self))
 
     def __str__(self) -> str:
         text = self.what if self.where is None else f"{self.where}: {self.what}"
-        return text if self.do is None else f"{text}\n  {self.do}"
+        return text if self.hint is None else f"{text}\n  {self.hint}"
 
     @property
     def one_line(self) -> str:
@@ -59,8 +59,8 @@ def system_advice(error: OSError) -> str | None:
 
 def not_written(path: object, error: OSError) -> SaccadeError:
     """The error for a file or folder that the operating system does not let us write."""
-    do = system_advice(error) or "choose another path"
-    return SaccadeError(f"cannot be written: {error.strerror or error}", where=str(path), do=do)
+    hint = system_advice(error) or "choose another path"
+    return SaccadeError(f"cannot be written: {error.strerror or error}", where=str(path), hint=hint)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from saccade.errors import UsageError
 
-LONGEST_NAME = 200  # bytes; most file systems allow 255, and temporary files add to the name
+MAX_NAME_LENGTH = 200  # bytes; most file systems allow 255, and temporary files add to the name
 
 
 def is_file_name(name: str) -> bool:
@@ -15,6 +15,6 @@ def is_file_name(name: str) -> bool:
 def check_file_name(name: str, what: str) -> str:
     """Return a name that a user chose; one that is a path, hidden, not printable or too long is a UsageError."""
     plain = is_file_name(name) and name.isprintable() and name == name.strip() and not name.startswith((".", "-"))
-    if not plain or len(name.encode()) > LONGEST_NAME:
-        raise UsageError(f"{what}: '{name}' is not a plain file name", do="use letters, digits, '-', '_' and '.'")
+    if not plain or len(name.encode()) > MAX_NAME_LENGTH:
+        raise UsageError(f"{what}: '{name}' is not a plain file name", hint="use letters, digits, '-', '_' and '.'")
     return name

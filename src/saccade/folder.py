@@ -211,4 +211,4 @@ def read_small_text(path: Path) -> str:
 
 def damaged(path: Path, why: str) -> SaccadeError:
     """Return the error for a damaged or invalid file."""
-    return SaccadeError(why, where=str(path), do="the folder is damaged or invalid: copy it again, or use another")
+    return SaccadeError(why, where=str(path), hint="the folder is damaged or invalid: copy it again, or use another")

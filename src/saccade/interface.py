@@ -107,14 +107,14 @@ class Decodes(Protocol):
     def start(self, memory: Memory) -> Any:
         """The decoder state before the first token: KV caches, hidden states, projected keys.
 
-        Parts that depend on the memory alone are wrapped in `OfMemory`.
+        Parts that depend on the memory alone are wrapped in `PerSentence`.
         """
         ...
 
     def step(self, token: Tensor, state: Any, memory: Memory, *, record: bool = False) -> Step:
         """Decode one position: token (N,), N = B·W.
 
-        The W hypotheses of a sentence are consecutive rows and share its row of the memory and of `OfMemory` parts.
+        The W hypotheses of a sentence are consecutive rows and share its row of the memory and of `PerSentence` parts.
         """
         ...
 
@@ -154,7 +154,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class OfMemory(NamedTuple, Generic[T]):
+class PerSentence(NamedTuple, Generic[T]):
     """A part of a decoder state that depends on the memory alone, such as projected keys.
 
     It has one row per sentence, which all hypotheses of the sentence share: reordering hypotheses does not copy it.
@@ -171,20 +171,20 @@ class Shared(NamedTuple, Generic[T]):
 
 def select(state: S, rows: Tensor) -> S:
     """Select rows of any nesting of batch-first tensors."""
-    return cast(S, rows_of(state, rows, lambda part: OfMemory(select(part.value, rows))))
+    return cast(S, rows_of(state, rows, lambda part: PerSentence(select(part.value, rows))))
 
 
 def reorder(state: S, rows: Tensor, memory_rows: Tensor | None) -> S:
-    """Select hypotheses (N',) of a decoder state, and rows of its `OfMemory` parts; None keeps all of these rows.
+    """Select hypotheses (N',) of a decoder state, and rows of its `PerSentence` parts; None keeps all of these rows.
 
     Beam search reorders the state of every model with it.
     """
     if memory_rows is None:
         return cast(S, rows_of(state, rows, lambda part: part))
-    return cast(S, rows_of(state, rows, lambda part: OfMemory(select(part.value, memory_rows))))
+    return cast(S, rows_of(state, rows, lambda part: PerSentence(select(part.value, memory_rows))))
 
 
-def rows_of(state: Any, rows: Tensor, of_memory: Callable[[OfMemory[Any]], OfMemory[Any]]) -> Any:
+def rows_of(state: Any, rows: Tensor, of_memory: Callable[[PerSentence[Any]], PerSentence[Any]]) -> Any:
     """Select rows of all tensors in a state; `of_memory` handles the parts that depend on the memory alone."""
     if state is None or isinstance(state, str | int | float | bool):
         return state
@@ -194,7 +194,7 @@ def rows_of(state: Any, rows: Tensor, of_memory: Callable[[OfMemory[Any]], OfMem
         return state.index_select(0, rows)
     if isinstance(state, Shared):
         return state
-    if isinstance(state, OfMemory):
+    if isinstance(state, PerSentence):
         return of_memory(state)
     if isinstance(state, dict):
         return {key: rows_of(value, rows, of_memory) for key, value in state.items()}

@@ -133,11 +133,11 @@ def find_model_folder(path: Path) -> Path:
         if (candidate / CONFIG).is_file():
             return candidate
     if not path.exists():
-        raise SaccadeError("no such run or model folder", where=str(path), do="train one: saccade train --help")
+        raise SaccadeError("no such run or model folder", where=str(path), hint="train one: saccade train --help")
     raise SaccadeError(
         "contains no model",
         where=str(path),
-        do="name a run directory or a folder with config.json and model.safetensors",
+        hint="name a run directory or a folder with config.json and model.safetensors",
     )
 
 

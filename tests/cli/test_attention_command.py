@@ -10,7 +10,7 @@ SENTENCE = "three hundred and twenty-one"
 PNG = b"\x89PNG\r\n"
 
 
-def test_attention_map_without_colour_in_a_pipe(run: Path, saccade: Saccade) -> None:
+def test_attention_map_without_color_in_a_pipe(run: Path, saccade: Saccade) -> None:
     result = saccade("attention", run, SENTENCE, "--target", "dreihundert")
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(f"{SENTENCE}\n→ dreihundert\n")
@@ -19,7 +19,7 @@ def test_attention_map_without_colour_in_a_pipe(run: Path, saccade: Saccade) -> 
 
 
 @pytest.mark.parametrize(("no_color", "colored"), [("", True), ("1", False)])
-def test_colour_on_a_terminal(
+def test_color_on_a_terminal(
     no_color: str, colored: bool, run: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)

@@ -132,7 +132,7 @@ def test_messages_and_exit_codes_of_exceptions() -> None:
     assert describe_error(KeyboardInterrupt()).exit_code == 130
     assert describe_error(BrokenPipeError()) == (None, 141)
     assert describe_error(UsageError("what")).exit_code == 2
-    assert describe_error(SaccadeError("what", where="where", do="do")) == ("error: where: what\n  do", 1)
+    assert describe_error(SaccadeError("what", where="where", hint="do")) == ("error: where: what\n  do", 1)
     for memory in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried …")):
         assert "batch-tokens" in str(describe_error(memory).message)
 

@@ -78,7 +78,7 @@ def test_paths_that_cannot_be_written(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SaccadeError) as raised:
         check_outputs({"--output": tmp_path / name})
-    assert raised.value.do
+    assert raised.value.hint
 
 
 def test_translate_does_not_write_over_its_lexicon(run: Path, tmp_path: Path, saccade: Saccade) -> None:

@@ -30,8 +30,8 @@ def test_time_and_tokens(text: str, expected: Budget) -> None:
 def test_anything_else_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="the budget cannot be") as caught:
         read_budget(text)
-    assert caught.value.do is not None
-    assert "5Mtok" in caught.value.do
+    assert caught.value.hint is not None
+    assert "5Mtok" in caught.value.hint
 
 
 def test_budgets_in_words() -> None:

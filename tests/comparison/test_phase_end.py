@@ -29,7 +29,7 @@ def end_of(outcome: Message | Exception) -> PhaseEnd:
 def test_results_and_errors() -> None:
     assert end_of(Message({"interrupted": None})) == PhaseEnd()
     assert end_of(Message({"interrupted": 130})) == PhaseEnd(interrupted=130)
-    error = SaccadeError("is missing", where="a.txt", do="restore it")
+    error = SaccadeError("is missing", where="a.txt", hint="restore it")
     assert end_of(error) == PhaseEnd(failure="a.txt: is missing; restore it")
 
 

@@ -34,7 +34,7 @@ def test_a_library_of_other_sources_is_refused(monkeypatch, kernel_level):
     monkeypatch.setattr(kernels, "source_hash", lambda folder: "0" * 64)
     with pytest.raises(SaccadeError) as error:
         kernels.load(kernel_level)
-    assert error.value.do == kernels.REBUILD
+    assert error.value.hint == kernels.REBUILD
 
 
 def test_a_library_without_a_hash_is_refused():

@@ -103,8 +103,8 @@ class TestMapping:
             for number, _ in enumerate(map_chunks(chunks(pairs * 20, 10), encode, 2)):
                 if number == 2:
                     os.kill(started[0].pid, signal.SIGKILL)
-        assert caught.value.do is not None
-        assert "--data.workers 1" in caught.value.do
+        assert caught.value.hint is not None
+        assert "--data.workers 1" in caught.value.hint
         assert [process.poll() is not None for process in started] == [True, True]
 
     @needs_proc

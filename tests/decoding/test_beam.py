@@ -266,7 +266,7 @@ def test_coverage_needs_attention_to_the_input():
     model = FakeModel(attends=False)
     with pytest.raises(SaccadeError, match="coverage penalty") as error:
         search(model, SearchRequest(fake_memory(model, SOURCES), DecodingConfig(coverage_beta=0.1), SYMBOLS))
-    assert error.value.do == "set decoding.coverage-beta to 0"
+    assert error.value.hint == "set decoding.coverage-beta to 0"
 
 
 def test_a_language_model_has_no_source():

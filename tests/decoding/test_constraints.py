@@ -61,7 +61,7 @@ def test_limits_follow_the_source_without_its_padding():
 def test_a_language_model_needs_a_maximum_length():
     with pytest.raises(SaccadeError, match="no limit") as error:
         length_limits(empty_memory(2).mask, DecodingConfig())
-    assert error.value.do == "set decoding.max-length"
+    assert error.value.hint == "set decoding.max-length"
     assert length_limits(empty_memory(2).mask, DecodingConfig(max_length=9)).tolist() == [9, 9]
 
 

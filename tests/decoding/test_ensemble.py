@@ -86,7 +86,7 @@ def test_probabilities_are_the_mean_worked_by_hand(mean: Mean, weights):
     expected = first * one + second * two if mean == "arithmetic" else one**first * two**second
     expected = expected / expected.sum(-1, keepdim=True)
     assert torch.allclose(mixed.exp(), expected, atol=1e-6)
-    assert torch.allclose(mixed.logsumexp(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-6), "normalised"
+    assert torch.allclose(mixed.logsumexp(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-6), "normalized"
 
 
 def test_the_two_means_differ_and_the_weights_matter():

@@ -92,7 +92,7 @@ def test_the_narrowest_sampling_is_greedy(setting):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_truncated_frequencies_follow_the_renormalised_distribution(temperature):
+def test_truncated_frequencies_follow_the_renormalized_distribution(temperature):
     model = FakeModel(vocabulary=12, seed=4, sharpness=0.5)
     probabilities = next_probabilities(model, (), temperature)
     kept = probabilities.topk(4)

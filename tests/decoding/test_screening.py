@@ -9,7 +9,7 @@ from contracts.registered_models import build_model, make_batch, registered_mode
 from saccade.csrc.library import level
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
-from saccade.decoding.screening import LEAST_ROWS, screen_of
+from saccade.decoding.screening import MIN_ROWS, screen_of
 from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Product
 from saccade.ops.argmax_int8 import argmax_int8
@@ -17,7 +17,7 @@ from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import QuantizedParameter
 from saccade.symbols import Symbols
 
-LENGTHS = [1 + row % 7 for row in range(LEAST_ROWS + 5)]
+LENGTHS = [1 + row % 7 for row in range(MIN_ROWS + 5)]
 CONFIGS = [
     DecodingConfig(beam=1, max_length=8),
     DecodingConfig(beam=1, max_length_factor=1.5, max_length_offset=1, min_length=3, allow_unknown=True),
@@ -72,9 +72,9 @@ def test_nan_ends_its_own_sentence():
 
 
 def test_which_output_layers_are_screened(int8_required):
-    rows, table = torch.randn(LEAST_ROWS, 8), torch.randn(10, 8)
+    rows, table = torch.randn(MIN_ROWS, 8), torch.randn(10, 8)
     assert screen_of(None) is None
-    assert screen_of(Product(rows[: LEAST_ROWS - 1], table, None)) is None
+    assert screen_of(Product(rows[: MIN_ROWS - 1], table, None)) is None
     assert screen_of(Product(rows.double(), table.double(), None)) is None
     with without_kernels():
         assert screen_of(Product(rows, table, None)) is None

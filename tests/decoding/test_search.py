@@ -113,7 +113,7 @@ def test_an_impossible_forced_token_ends_in_no_hypothesis_and_no_nan(config):
 
 
 @every_search
-def test_a_half_precision_model_is_normalised_in_full_precision(config, monkeypatch):
+def test_a_half_precision_model_is_normalized_in_full_precision(config, monkeypatch):
     model = FakeModel(vocabulary=15, seed=2, end_bias=1.0, dtype=torch.bfloat16)
     exact = FakeModel(vocabulary=15, seed=2, end_bias=1.0)
     monkeypatch.setattr(exact, "logits", lambda outputs: model.logits(outputs).double())

@@ -71,7 +71,7 @@ def test_a_shortlist_of_everything_changes_nothing(config):
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_the_neighbours_in_a_batch_do_not_matter(config):
+def test_the_neighbors_in_a_batch_do_not_matter(config):
     together = search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS, allowed=ALLOWED))
     for row, hypotheses in enumerate(together):
         [alone] = search(

@@ -116,7 +116,7 @@ def opened(path: Path) -> Image.Image:
 def test_the_heat_map_is_dark_only_at_the_strongest_weight(tmp_path: Path) -> None:
     plot_png(SOURCE, TARGET, WEIGHTS, tmp_path / "a.png", title="attention")
     pixels = np.asarray(opened(tmp_path / "a.png")).astype(int)
-    darkest = (pixels == (8, 48, 107)).all(axis=-1)  # the end of the colour map
+    darkest = (pixels == (8, 48, 107)).all(axis=-1)  # the end of the color map
     columns = np.flatnonzero(darkest.sum(axis=0) > 20)  # the scale at the side is dark for a few pixels only
     rows = np.flatnonzero(darkest[:, columns].all(axis=1))
     assert 30 < len(columns) < 60

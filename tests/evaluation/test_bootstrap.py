@@ -52,8 +52,8 @@ def test_the_fast_way_is_the_slow_obvious_way(name: str) -> None:
         assert found.low == pytest.approx(ordered[1])
         assert found.high == pytest.approx(ordered[-2])
     assert result.difference.value == pytest.approx(real)
-    centred = np.abs(differences) - np.abs(differences).mean()
-    assert result.p_value == pytest.approx((np.sum(centred > abs(real) + 1e-9) + 1) / (SAMPLES + 1))
+    centered = np.abs(differences) - np.abs(differences).mean()
+    assert result.p_value == pytest.approx((np.sum(centered > abs(real) + 1e-9) + 1) / (SAMPLES + 1))
     alone = interval(name, data.baseline, data.references, samples=SAMPLES, seed=3)
     assert alone == result.baseline
 

@@ -24,7 +24,7 @@ def test_sentences_fall_on_the_right_side_of_every_edge() -> None:
     }
 
 
-def test_neighbours_are_merged_until_each_has_enough() -> None:
+def test_neighbors_are_merged_until_each_has_enough() -> None:
     # 1-10: one, so 11-15 joins it; 16-20: two. 21-25: two; 26-30: one, so 31-40 joins it.
     found = length_buckets(sentences(12, 3, 18, 14, 22, 23, 40, 16, 27), minimum=2)
     assert described(found) == {"1–15": (0, 1, 3), "16–20": (2, 7), "21–25": (4, 5), "26+": (6, 8)}

@@ -133,7 +133,7 @@ UPPER = [pair.target for pair in PAIRS]
     [
         (Tokenizer.train("word", UPPER, size=50), "char tokens, not word"),
         (Tokenizer.train("char", [*UPPER, "XYZ"], size=50), "13 tokens, not 16"),
-        (Tokenizer.train("char", UPPER, size=50, normalization="nfkc"), "text normalised by nfc, not nfkc"),
+        (Tokenizer.train("char", UPPER, size=50, normalization="nfkc"), "text normalized by nfc, not nfkc"),
         (Tokenizer.train("char", [text.replace("A", "Z") for text in UPPER], size=50), "is 'A', not"),
     ],
     ids=["kind", "size", "normalization", "piece"],

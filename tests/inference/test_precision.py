@@ -24,7 +24,7 @@ def test_int8_without_support_is_an_error(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(selection, "int8_available", lambda: False)
     with pytest.raises(UsageError) as caught:
         engine_name(load(folder, "cpu", precision="int8"), sample=True)
-    assert caught.value.do == USE_FLOAT32
+    assert caught.value.hint == USE_FLOAT32
     with pytest.raises(UsageError):
         load(save_model(tmp_path / "bahdanau", {}, family="bahdanau"), "cpu", precision="int8")
     monkeypatch.setattr(loading, "int8_available", lambda: False)

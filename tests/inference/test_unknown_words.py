@@ -124,7 +124,7 @@ def test_a_replacement_is_spelled_as_in_the_source() -> None:
     assert translator.translate("the   man\u00a0 sees", replace_unknown="source") == "man"
     assert (
         translator.translate("the Cafe\u0301 sees", replace_unknown="source") == "Café"
-    )  # normalised like every source
+    )  # normalized like every source
     assert translator.translate("the <unk> sees", replace_unknown="source") == "<unk>"  # the user's own word
 
 
@@ -221,11 +221,11 @@ def test_every_piece_belongs_to_its_word(kind: Any) -> None:
     assert words.words == ("Zwei", "Hünde", "<unk>,", "☃Schnee☃", "laufen")
     encoding = tokenizer.encode(text)
     assert len(words.word_of_piece) == len(encoding.ids)
-    normalised = " ".join(words.words)
+    normalized = " ".join(words.words)
     for number, word in enumerate(words.words):
         covered = [offset for offset, own in zip(encoding.offsets, words.word_of_piece, strict=True) if own == number]
         start, end = min(covered)[0], max(end for _, end in covered)
-        assert normalised[start:end].strip(" ") == word
+        assert normalized[start:end].strip(" ") == word
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -301,7 +301,7 @@ def test_every_family_replaces_unknown_words_or_is_an_error(family: str) -> None
 
 @pytest.fixture(scope="module")
 def names() -> Translator:
-    """A small model that has learnt to capitalise words and to translate names to the unknown symbol."""
+    """A small model that has learnt to capitalize words and to translate names to the unknown symbol."""
     generator = torch.Generator().manual_seed(0)
     words = [letter * 2 for letter in "abcdefghijkl"]
     sentences = []

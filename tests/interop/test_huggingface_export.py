@@ -145,5 +145,5 @@ def test_unsupported_settings_are_errors(changes: dict[str, Any], what: str, tmp
     made = subject(**changes)
     with pytest.raises(SaccadeError, match=what) as caught:
         save_huggingface(tmp_path, made.model, made.choice.config, made.tokenizers, made.decoding)
-    assert caught.value.do
+    assert caught.value.hint
     assert not list(tmp_path.iterdir())

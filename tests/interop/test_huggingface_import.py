@@ -135,7 +135,7 @@ def test_unsupported_configs_are_errors(values: dict[str, Any], what: str, tmp_p
     change(tmp_path / "config.json", **values)
     with pytest.raises(SaccadeError, match=what) as caught:
         load_huggingface(tmp_path)
-    assert caught.value.do
+    assert caught.value.hint
 
 
 def edit(folder: Path, name: str, tensor: torch.Tensor | None) -> None:
@@ -148,7 +148,7 @@ def test_invalid_weights_are_errors(tmp_path: Path) -> None:
     def expect_error(what: str) -> None:
         with pytest.raises(SaccadeError, match=what) as caught:
             load_huggingface(tmp_path)
-        assert caught.value.do
+        assert caught.value.hint
 
     size = export(tmp_path).tokenizers.source.size
     edit(tmp_path, "final_logits_bias", torch.ones(1, size))
@@ -176,7 +176,7 @@ def test_unsupported_tokenizers_are_errors(tmp_path: Path) -> None:
     def expect_error(what: str) -> None:
         with pytest.raises(SaccadeError, match=what) as caught:
             load_huggingface(tmp_path)
-        assert caught.value.do
+        assert caught.value.hint
 
     export(tmp_path)
     document = json.loads((tmp_path / "tokenizer.json").read_text())

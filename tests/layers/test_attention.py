@@ -127,7 +127,7 @@ def test_causal_mask_is_a_triangle_that_ends_at_the_last_key():
 
 
 @pytest.mark.parametrize("radius", [0, 1, 3])
-def test_window_mask_is_the_neighbourhood(radius):
+def test_window_mask_is_the_neighborhood(radius):
     mask = window_mask(6, 6, radius)
     for query in range(6):
         for key in range(6):

@@ -19,8 +19,8 @@ SETTINGS = [
     {"kernel": 2, "causal": True, "dilation": 4},
     {"kernel": 3, "separable": True},
     {"kernel": 4, "separable": True, "causal": True, "dilation": 2},
-    {"kernel": 3, "normalised": True, "causal": True},
-    {"kernel": 3, "normalised": True, "separable": True, "causal": True},
+    {"kernel": 3, "normalized": True, "causal": True},
+    {"kernel": 3, "normalized": True, "separable": True, "causal": True},
 ]
 
 
@@ -125,26 +125,26 @@ def test_steps_equal_the_convolution_of_a_sequence(settings):
     assert_close(output, layer.step(x[:, 0], cache)[0][sequences])
 
 
-def test_receptive_fields_of_causal_and_centred_convolutions():
+def test_receptive_fields_of_causal_and_centered_convolutions():
     x = torch.randn(1, 11, 4)
     changed = x.clone()
     changed[:, 5] += 1.0
     causal = make({"kernel": 3, "causal": True, "dilation": 2})
     affected = (causal(x) != causal(changed)).any(-1)[0]
     assert affected.nonzero().flatten().tolist() == [5, 7, 9]
-    centred = make({"kernel": 3, "dilation": 2})
-    affected = (centred(x) != centred(changed)).any(-1)[0]
+    centered = make({"kernel": 3, "dilation": 2})
+    affected = (centered(x) != centered(changed)).any(-1)[0]
     assert affected.nonzero().flatten().tolist() == [3, 5, 7]
 
 
-def test_a_centred_convolution_refuses_an_even_kernel():
+def test_a_centered_convolution_refuses_an_even_kernel():
     with pytest.raises(ValueError, match="odd"):
         Convolution(4, 4, 2)
 
 
 def test_weight_normalization_equals_pytorch():
     torch.manual_seed(0)
-    linear = Projection(30, 5, normalised=True)
+    linear = Projection(30, 5, normalized=True)
     assert linear.scale is not None
     with torch.no_grad():
         linear.scale.copy_(torch.arange(1.0, 6.0))
@@ -162,7 +162,7 @@ def test_weight_normalization_equals_pytorch():
     assert_close(linear(x), reference(x))
 
 
-@pytest.mark.parametrize("settings", [{}, {"normalised": True}, {"separable": True}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"normalized": True}, {"separable": True}], ids=str)
 @pytest.mark.parametrize("gain", [1.0, 4.0])
 def test_initial_output_variance_is_the_gain(settings, gain):
     torch.manual_seed(0)
@@ -176,5 +176,5 @@ def test_number_of_parameters():
         return sum(parameter.numel() for parameter in Convolution(10, 20, 3, **settings).parameters())
 
     assert count() == 3 * 10 * 20 + 20
-    assert count(normalised=True) == 3 * 10 * 20 + 20 + 20
+    assert count(normalized=True) == 3 * 10 * 20 + 20 + 20
     assert count(separable=True) == 3 * 10 + 10 * 20 + 20

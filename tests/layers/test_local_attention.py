@@ -44,7 +44,7 @@ def by_window(query, key, value, radius, mask, causal):
     ],
 )
 def test_it_is_attention_with_a_window(monkeypatch, length, radius, padded, causal):
-    monkeypatch.setattr(local_attention, "SMALLEST_BLOCK", 4)
+    monkeypatch.setattr(local_attention, "MIN_BLOCK", 4)
     inputs = triple(length)
     mask = padding_mask(torch.tensor([length, max(1, length // 3)])) if padded else None
     slow = by_window(*inputs, radius, mask, causal)
@@ -79,7 +79,7 @@ def test_the_default_block_size_changes_nothing():
 
 
 def test_gradients_are_those_of_finite_differences(monkeypatch):
-    monkeypatch.setattr(local_attention, "SMALLEST_BLOCK", 2)
+    monkeypatch.setattr(local_attention, "MIN_BLOCK", 2)
     inputs = [part.detach().double().requires_grad_() for part in triple(11, batch=2, heads=1, width=2)]
     mask = padding_mask(torch.tensor([11, 6]))
     assert torch.autograd.gradcheck(lambda *three: local_attend(*three, 2, mask).context, inputs)
@@ -88,7 +88,7 @@ def test_gradients_are_those_of_finite_differences(monkeypatch):
 @pytest.mark.parametrize("causal", [False, True])
 def test_no_tensor_grows_with_the_square_of_the_length(causal):
     length, radius, width, heads = 16384, 16, 16, 2
-    block = max(radius, local_attention.SMALLEST_BLOCK)
+    block = max(radius, local_attention.MIN_BLOCK)
     torch.manual_seed(0)
     layer = LocalSelfAttention(width, heads, radius)
     x = torch.randn(1, length, width, requires_grad=True)

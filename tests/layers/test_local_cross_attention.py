@@ -23,19 +23,19 @@ def inputs_of(target, source, lengths, dtype=torch.float32):
 
 
 def by_hand(query, keys, values, mask, band):
-    """Position by position: the centre, clamped to the source, and the positions within the radius."""
+    """Position by position: the center, clamped to the source, and the positions within the radius."""
     visible = torch.zeros(len(query), query.size(2), keys.size(2), dtype=torch.bool)
     for row, length in enumerate(mask.sum(1).tolist()):
         for position in range(query.size(2)):
-            centre = min(round(position * band.pace), length - 1)
-            visible[row, position, max(0, centre - band.radius) : min(length, centre + band.radius + 1)] = True
+            center = min(round(position * band.pace), length - 1)
+            visible[row, position, max(0, center - band.radius) : min(length, center + band.radius + 1)] = True
     return attend(query, keys, values, visible[:, None], record=True)
 
 
 @pytest.mark.parametrize("band", BANDS)
 @pytest.mark.parametrize(("target", "source"), [(60, 60), (61, 50), (33, 90), (70, 20), (5, 100), (1, 40)])
 def test_it_is_attention_with_a_band(monkeypatch, band, target, source):
-    monkeypatch.setattr(local_cross_attention, "SMALLEST_BLOCK", 4)
+    monkeypatch.setattr(local_cross_attention, "MIN_BLOCK", 4)
     inputs, mask = inputs_of(target, source, [source, source // 2, 1])
     slow = by_hand(*inputs, mask, band)
     fast = local_cross_attend(inputs[0], KeysValues(*inputs[1:]), mask, band)
@@ -49,7 +49,7 @@ def test_it_is_attention_with_a_band(monkeypatch, band, target, source):
 
 
 def test_gradients_are_those_of_finite_differences(monkeypatch):
-    monkeypatch.setattr(local_cross_attention, "SMALLEST_BLOCK", 2)
+    monkeypatch.setattr(local_cross_attention, "MIN_BLOCK", 2)
     inputs, mask = inputs_of(9, 14, [14, 6], torch.float64)
     band = Band(2, 1.3)
     assert torch.autograd.gradcheck(lambda q, k, v: local_cross_attend(q, KeysValues(k, v), mask, band).context, inputs)

@@ -65,8 +65,8 @@ def block_slowly(block, x, places, causal):
     """One block on x (places, D), place by place; nothing stands beyond the places."""
 
     def norm(layer, vector):
-        centred = vector - vector.mean()
-        return centred / (centred.square().mean() + 1e-5).sqrt() * layer.weight + layer.bias
+        centered = vector - vector.mean()
+        return centered / (centered.square().mean() + 1e-5).sqrt() * layer.weight + layer.bias
 
     inner = [norm(block.second_norm, block.narrow(norm(block.first_norm, each).relu())).relu() for each in x]
     layer, outputs = block.convolution, []

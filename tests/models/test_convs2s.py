@@ -20,7 +20,7 @@ def count(config: ConvS2SConfig, sizes: VocabularySizes) -> int:
 
 
 def expected_count(config: ConvS2SConfig, vocabulary: int) -> int:
-    """The count from the paper's description, with one shared table; a normalised row has a length and a direction."""
+    """The count from the paper's description, with one shared table; a normalized row has a length and a direction."""
     width, embedding = config.width, config.embedding
     convolution = config.kernel * width * 2 * width + 2 * 2 * width
     to_width, to_embedding = embedding * width + 2 * width, width * embedding + 2 * embedding

@@ -42,10 +42,10 @@ def test_local_attention_looks_at_a_window_around_a_predicted_place():
     attended = model.attend(states, model.key(memory.states), memory).weights[:, 0]  # (B, S)
     for row, length in enumerate([9, 4]):
         predicted = torch.sigmoid(model.window.place @ torch.tanh(model.window.hidden.weight @ states[row, 0]))
-        centre = (length - 1) * float(predicted.detach())
+        center = (length - 1) * float(predicted.detach())
         scores = look_of(model, states[row, 0], memory.states[row])
-        gaussian = [math.exp(-((position - centre) ** 2) / (2 * 1.0**2)) for position in range(9)]
-        inside = torch.tensor([position < length and abs(position - centre) <= 2 for position in range(9)])
+        gaussian = [math.exp(-((position - center) ** 2) / (2 * 1.0**2)) for position in range(9)]
+        inside = torch.tensor([position < length and abs(position - center) <= 2 for position in range(9)])
         assert 1 <= inside.sum() <= 5
         expected = (scores.exp() * torch.tensor(gaussian)).masked_fill(~inside, 0.0)
         assert_close(attended[row], expected / expected.sum(), rtol=1e-4, atol=1e-6)

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from ops.comparison import CLOSE, outputs_and_gradients
-from saccade.ops.linear import MOST_ROWS, linear, packed_linear
+from saccade.ops.linear import MAX_ROWS, linear, packed_linear
 
 pytestmark = pytest.mark.usefixtures("kernel_level", "seeded")
 
@@ -19,7 +19,7 @@ def test_packed_linear():
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize(("rows", "ins", "outs"), [(1, 5, 3), (1, 1030, 1025), (7, 300, 1000), (MOST_ROWS, 130, 77)])
+@pytest.mark.parametrize(("rows", "ins", "outs"), [(1, 5, 3), (1, 1030, 1025), (7, 300, 1000), (MAX_ROWS, 130, 77)])
 @torch.no_grad()
 def test_a_few_rows(rows, ins, outs, biased):
     x, weight, bias = torch.randn(rows, ins), torch.randn(outs, ins), torch.randn(outs) if biased else None

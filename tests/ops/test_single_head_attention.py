@@ -6,13 +6,13 @@ from torch.testing import assert_close
 
 from ops.comparison import kernel_and_reference
 from saccade.layers.masks import padding_mask
-from saccade.ops.single_head_attention import MOST_QUERIES, single_head_attention
+from saccade.ops.single_head_attention import MAX_QUERIES, single_head_attention
 
 pytestmark = pytest.mark.usefixtures("kernel_level", "seeded")
 
 
 @pytest.mark.parametrize("additive", [False, True])
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1, 1), (3, 2, 7, 5, 9), (4, 1, 40, 33, 64), (2, MOST_QUERIES, 17, 16, 32)])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1, 1), (3, 2, 7, 5, 9), (4, 1, 40, 33, 64), (2, MAX_QUERIES, 17, 16, 32)])
 @torch.no_grad()
 def test_kernel_and_reference(shape, additive):
     batch, queries, positions, width, depth = shape

@@ -109,7 +109,7 @@ def test_states_show_what_is_computed_once_for_each_token():
     with torch.no_grad():
         assert isinstance(ConvS2SPlan(model).start(memory), PlanState)
         if int8_available():
-            quantized = make({"weight_normalisation": False}, int8=True)
+            quantized = make({"weight_normalization": False}, int8=True)
             assert isinstance(ConvS2SPlan(quantized).start(memory), ConvS2SState)
     assert isinstance(ConvS2SPlan(model).start(memory), ConvS2SState)  # with gradients
 

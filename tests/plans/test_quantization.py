@@ -74,19 +74,19 @@ def test_int8_logits_of_every_family_are_close_to_float32(family):
 
 @torch.no_grad()
 def test_int8_states_of_convs2s_do_not_depend_on_the_batch():
-    plan = plan_for(build_model(("convs2s", {"weight_normalisation": False})), quantize=True)
+    plan = plan_for(build_model(("convs2s", {"weight_normalization": False})), quantize=True)
     source = make_batch([5], [2]).source
     assert isinstance(source.values, Tensor)
     together = plan.encode(Source(source.values.repeat(20, 1), source.mask.repeat(20, 1)))  # all tokens repeat
     assert_close(together.states, plan.encode(source).states.expand(20, -1, -1), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("weight_normalisation", [False, True])
-def test_int8_matrices_of_a_convs2s_plan(weight_normalisation):
+@pytest.mark.parametrize("weight_normalization", [False, True])
+def test_int8_matrices_of_a_convs2s_plan(weight_normalization):
     """Weights with weight normalization stay float32, all others are int8."""
-    model = build_model(("convs2s", {"weight_normalisation": weight_normalisation}))
+    model = build_model(("convs2s", {"weight_normalization": weight_normalization}))
     compiled = plan_for(model, quantize=True).compiled.model
     projections = [part for part in compiled.modules() if isinstance(part, Projection)]
     kinds = {isinstance(part.weight(), QuantizedParameter) for part in projections}
-    assert kinds == {not weight_normalisation}
+    assert kinds == {not weight_normalization}
     assert isinstance(compiled.output_table, QuantizedParameter)

@@ -41,7 +41,7 @@ def reference_steps(model, batch):
 
 
 def model_with_random_vectors(changes):
-    """Biases and norms too are not what they are initialised with."""
+    """Biases and norms too are not what they are initialized with."""
     model = build_model(("transformer", changes))
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))

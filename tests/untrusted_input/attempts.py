@@ -82,7 +82,7 @@ def load_or_refuse(directory: Path, load: Callable[[], Any]) -> Any:
         except SaccadeError as error:
             refusal = error
     if refusal is not None:
-        assert refusal.do
+        assert refusal.hint
         assert len(str(refusal)) < 5000
     return loaded
 

@@ -19,7 +19,7 @@ class Case(NamedTuple):
     says: str  # a pattern of the setting, value or position that the refusal must name; empty if the file is enough
 
 
-class Catalogue:
+class Catalog:
     """All crafted inputs of one kind."""
 
     def __init__(self) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from untrusted_input.case import Catalogue
+from untrusted_input.case import Catalog
 from untrusted_input.crafted_configs import NOT_JSON
 from untrusted_input.crafted_manifests import add_damage
 from untrusted_input.crafted_weights import WEIGHTS
 from untrusted_input.pristine import change_json, seal_again
 
-CHECKPOINTS = Catalogue()
+CHECKPOINTS = Catalog()
 """Each case spoils a sound checkpoint; most seal it again."""
 
 STATE, OPTIMIZER = "state.json", "optimizer.safetensors"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from untrusted_input.case import Catalogue
+from untrusted_input.case import Catalog
 from untrusted_input.pristine import change_json, seal_again, sparse_file
 
-CONFIGS = Catalogue()
+CONFIGS = Catalog()
 """Each case spoils a sound folder with two vocabularies and seals it again."""
 
 CONFIG, GENERATION, CARD = "config.json", "generation.json", "README.md"

@@ -9,5 +9,5 @@ from untrusted_input.crafted_tokenizers import SIZED, TOKENIZERS
 from untrusted_input.crafted_weights import WEIGHTS
 
 SEPARATE = [*MANIFESTS.cases, *CONFIGS.cases, *WEIGHTS.cases, *SIZED.cases, *TOKENIZERS["separate"].cases]
-JOINT = [(kind, case) for kind, catalogue in TOKENIZERS.items() if kind != "separate" for case in catalogue.cases]
+JOINT = [(kind, case) for kind, catalog in TOKENIZERS.items() if kind != "separate" for case in catalog.cases]
 REFUSED: list[tuple[str, Case]] = [*(("separate", case) for case in SEPARATE), *JOINT]

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 
 from saccade.folder import MANIFEST, describe_file, json_text
-from untrusted_input.case import Catalogue
+from untrusted_input.case import Catalog
 from untrusted_input.pristine import seal_again, sparse_file
 
-MANIFESTS = Catalogue()
+MANIFESTS = Catalog()
 """Each case spoils a sound folder with two vocabularies; the manifest is as the case leaves it."""
 
 FILES = ("config.json", "model.safetensors", "generation.json", "README.md", "tokenizer.source.json")
@@ -27,7 +27,7 @@ def listed(folder: Path) -> dict[str, object]:
     return files
 
 
-def add_damage(catalogue: Catalogue, name: str) -> None:
+def add_damage(catalog: Catalog, name: str) -> None:
     """Add the cases of one file that is empty, cut off or not in the manifest."""
 
     def cut(folder: Path) -> None:
@@ -36,9 +36,9 @@ def add_damage(catalogue: Catalogue, name: str) -> None:
     def leave_out(folder: Path) -> None:
         write_manifest(folder, {"files": {other: entry for other, entry in listed(folder).items() if other != name}})
 
-    catalogue.add(f"empty_{name}", lambda folder: os.truncate(folder / name, 0), name, "manifest")
-    catalogue.add(f"half_of_{name}", cut, name, "manifest")
-    catalogue.add(f"manifest_leaves_out_{name}", leave_out, name, "")
+    catalog.add(f"empty_{name}", lambda folder: os.truncate(folder / name, 0), name, "manifest")
+    catalog.add(f"half_of_{name}", cut, name, "manifest")
+    catalog.add(f"manifest_leaves_out_{name}", leave_out, name, "")
 
 
 for name in FILES:
@@ -194,7 +194,7 @@ def one_tokenizer_of_two(folder: Path) -> None:
     seal_again(folder)
 
 
-HARMLESS = Catalogue()
+HARMLESS = Catalog()
 """Folders that load: files that the manifest does not list are not read."""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from untrusted_input.case import Catalogue
+from untrusted_input.case import Catalog
 from untrusted_input.pristine import sparse_file
 
-RECIPES = Catalogue()
+RECIPES = Catalog()
 """Each case writes recipe.yaml into an empty folder."""
 
 FILE = "recipe.yaml"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from untrusted_input.case import Catalogue
+from untrusted_input.case import Catalog
 
-RUNS = Catalogue()
+RUNS = Catalog()
 """Each case writes rubbish into one file of a sound run; it is refused with the file named, or does not matter."""
 
 RUBBISH = {

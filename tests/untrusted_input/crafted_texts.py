@@ -9,16 +9,16 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
-from untrusted_input.case import Catalogue
+from untrusted_input.case import Catalog
 from untrusted_input.pristine import sparse_file
 
-LINES = Catalogue()
+LINES = Catalog()
 """Each case writes a file of lines, named as the case says, into an empty folder."""
 
-PAIRS = Catalogue()
+PAIRS = Catalog()
 """Each case writes a file of pairs."""
 
-ODD = Catalogue()
+ODD = Catalog()
 """Files with odd characters that are valid texts; `says` is not used."""
 
 GIGABYTE = 2**30

@@ -11,11 +11,11 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import models
 
-from untrusted_input.case import Catalogue
+from untrusted_input.case import Catalog
 from untrusted_input.crafted_configs import NOT_JSON
 from untrusted_input.pristine import change_json, seal_again, sparse_file
 
-TOKENIZERS = {kind: Catalogue() for kind in ("bpe", "unigram", "byte", "separate")}
+TOKENIZERS = {kind: Catalog() for kind in ("bpe", "unigram", "byte", "separate")}
 """By the kind of folder that a case spoils and seals again; of a separate vocabulary it is that of the words."""
 
 
@@ -168,7 +168,7 @@ vocabulary("unigram", "of_texts", lambda pieces: pieces.append("new"), "'new'")
 vocabulary("unigram", "with_a_long_piece", lambda pieces: pieces.append(["a" * 5_000_000, -1.0]), "4,194,304")
 vocabulary("unigram", "without_symbols", lambda pieces: pieces.pop(0), "<pad>, <s>, </s>, <unk>")
 
-SIZED = Catalogue()
+SIZED = Catalog()
 """Tokenizers that are sound in themselves but not those of the folder's config and weights."""
 
 

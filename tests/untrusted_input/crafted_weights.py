@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from untrusted_input.case import Catalogue
+from untrusted_input.case import Catalog
 from untrusted_input.pristine import seal_again, sparse_file
 
-WEIGHTS = Catalogue()
+WEIGHTS = Catalog()
 """Each case spoils the weights of a sound folder with two vocabularies and seals it again."""
 
 FILE = "model.safetensors"

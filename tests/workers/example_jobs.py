@@ -20,7 +20,7 @@ from saccade.workers.replies import Handler
 def make_handler(setup: Message) -> Handler:
     """Handlers by name; the setup may ask for an error or a long import."""
     if setup.values.get("error"):
-        raise SaccadeError("nothing to set up", where="here", do="try again")
+        raise SaccadeError("nothing to set up", where="here", hint="try again")
     if started := setup.values.get("started"):
         Path(started).touch()
         time.sleep(60)
@@ -44,7 +44,7 @@ def double(request: Message) -> Message:
 def fail(request: Message) -> NoReturn:
     kind = request.values["kind"]
     if kind == "saccade":
-        raise SaccadeError("bad input", where="file.txt:3", do="fix it")
+        raise SaccadeError("bad input", where="file.txt:3", hint="fix it")
     if kind == "memory":
         raise MemoryError
     if kind == "disk":

@@ -108,7 +108,7 @@ class TestErrors:
 
         with running_worker(JOBS) as worker:
             found = error("saccade")
-            assert (found.what, found.where, found.do) == ("bad input", "file.txt:3", "fix it")
+            assert (found.what, found.where, found.hint) == ("bad input", "file.txt:3", "fix it")
             assert error("memory").what == "out of memory"
             found = error("disk")
             assert (found.what, found.where) == ("No space left on device", "results.json")
@@ -122,7 +122,7 @@ class TestErrors:
         with pytest.raises(SaccadeError) as caught, running_worker(JOBS, Message({"error": True})) as worker:
             time.sleep(0.5)  # the worker has ended: the request meets a broken pipe
             worker.request(COUNT)
-        assert (caught.value.what, caught.value.where, caught.value.do) == ("nothing to set up", "here", "try again")
+        assert (caught.value.what, caught.value.where, caught.value.hint) == ("nothing to set up", "here", "try again")
 
     def test_a_module_that_does_not_exist(self) -> None:
         with pytest.raises(SaccadeError) as caught, running_worker("no_such_module") as worker:

@@ -45,7 +45,7 @@ def attention(
     saccade attention runs/x "a sentence" --png heads.png --heads
     """
     if heads and png is None:
-        raise UsageError("--heads needs --png", do="name the file to write: --png heads.png")
+        raise UsageError("--heads needs --png", hint="name the file to write: --png heads.png")
     check_outputs({"--png": png, "--json": json_file})
     for text in (sentence, target or ""):
         check_sentence(text)

@@ -35,13 +35,13 @@ def average(
     check_not_part_of_model("--output", output)
     if last is not None:
         if len(folders) != 1:
-            raise UsageError("--last averages the checkpoints of one run", do="name one run, or leave --last out")
+            raise UsageError("--last averages the checkpoints of one run", hint="name one run, or leave --last out")
         paths, model = last_checkpoints(folders[0], last), find_model(folders[0])
     else:
         if len(folders) < 2:
             raise UsageError(
                 "averaging needs at least two folders",
-                do="name several folders, or one run and --last 5 to average its checkpoints",
+                hint="name several folders, or one run and --last 5 to average its checkpoints",
             )
         paths, model = [find_weights(folder) for folder in folders], find_model(folders[0])
         for folder in folders[1:]:
@@ -49,7 +49,7 @@ def average(
     for path in paths:
         messages.detail(f"weights: {path}")
     if output.exists():
-        raise SaccadeError("already exists", where=str(output), do="choose another --output; nothing is overwritten")
+        raise SaccadeError("already exists", where=str(output), hint="choose another --output; nothing is overwritten")
     with task("averaging", len(paths), "weights") as work:
         write_average(paths, model, output, work)
     print(f"average of {len(paths)}: {output}")
@@ -66,7 +66,7 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
         raise SaccadeError(
             f"holds {len(kept)} checkpoints, not {count}",
             where=str(run),
-            do="lower --last, or train with a larger --training.keep-checkpoints",
+            hint="lower --last, or train with a larger --training.keep-checkpoints",
         )
     return kept[-count:]
 
@@ -98,7 +98,7 @@ def check_same_model(first: Path, other: Path) -> None:
         raise SaccadeError(
             f"has different model settings than {first}",
             where=str(other),
-            do="average models of one run, or of one recipe",
+            hint="average models of one run, or of one recipe",
         )
     vocabularies = [
         {file.name: describe_file(file) for file in folder.glob("tokenizer*.json")} for folder in (first, other)
@@ -107,7 +107,7 @@ def check_same_model(first: Path, other: Path) -> None:
         raise SaccadeError(
             f"has a different vocabulary than {first}",
             where=str(other),
-            do="average models of one run, or with one tokenizer",
+            hint="average models of one run, or with one tokenizer",
         )
 
 

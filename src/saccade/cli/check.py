@@ -41,7 +41,7 @@ def check(
     from saccade.training.preflight.inspector import inspect
 
     if test_target is not None and test_source is None:
-        raise UsageError("--test-target is given without --test-source", do="name the file of source sentences")
+        raise UsageError("--test-target is given without --test-source", hint="name the file of source sentences")
     config = new_run_config(recipe, parse_run_settings(context), options, command="check", absolute_paths=False)
     report = inspect(
         config,
@@ -64,7 +64,7 @@ class ProgressLine:
     def __init__(self) -> None:
         self.shown = sys.stderr.isatty()
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Ignore the message: the report repeats it."""
 
     def progress(self, what: str, done: int, total: int | None) -> None:

@@ -136,15 +136,15 @@ def read_settings(context: typer.Context, recipe: Path | None, options: Mapping[
     settings = parse_run_settings(context)
     for group in settings:
         if group not in GROUPS:
-            raise UsageError(f"unknown setting '--{group}.…'", do=did_you_mean(group, GROUPS))
+            raise UsageError(f"unknown setting '--{group}.…'", hint=did_you_mean(group, GROUPS))
         if not isinstance(settings[group], dict):
-            raise UsageError(f"--{group} is a group of settings", do=f"see {context.command_path} --help")
+            raise UsageError(f"--{group} is a group of settings", hint=f"see {context.command_path} --help")
     for name in LIMITS:
         if name.partition(".")[2].replace("-", "_") in settings.get("training", {}):
-            raise UsageError(f"--{name} is decided by --budget", do="leave it out, and set --budget")
+            raise UsageError(f"--{name} is decided by --budget", hint="leave it out, and set --budget")
     for name in ("preset", "family"):
         if name in settings.get("model", {}):
-            raise UsageError(f"--model.{name} is decided by --models", do="name the model in --models")
+            raise UsageError(f"--model.{name} is decided by --models", hint="name the model in --models")
     for name, value in options.items():
         insert(settings, name, value)
     return settings if recipe is None else merge(data_and_decoding(recipe), settings)
@@ -184,9 +184,9 @@ def read_request(
     entries = tuple(find_entries(names))
     allowance = read_budget(budget)
     if test_source is None or not test_references:
-        raise UsageError("no test set is named", do="give --test-source FILE and --test-reference FILE")
+        raise UsageError("no test set is named", hint="give --test-source FILE and --test-reference FILE")
     if sentence is not None and not sentence.strip():
-        raise UsageError("--sentence is empty", do="give a sentence, or leave it out")
+        raise UsageError("--sentence is empty", hint="give a sentence, or leave it out")
 
     def make(given: Mapping[str, Any]) -> Request:
         files = {name: value for name, value in settings.get("data", {}).items() if name in ("source", "target")}
@@ -205,7 +205,7 @@ def read_request(
     request = apply_settings(make, settings)
     data = request.config(entries[0]).data
     if not data.source:
-        raise UsageError("no training data is named", do="give --source FILE and --target FILE, or a recipe")
+        raise UsageError("no training data is named", hint="give --source FILE and --target FILE, or a recipe")
     named = (*data.source, *data.target, data.valid_source, data.valid_target)
     check_readable(str(path) for path in (*named, test_source, *test_references) if path)
     return request

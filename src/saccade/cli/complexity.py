@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LENGTHS = "64,128,256,512,1024,2048,4096,8192,16384"
 WIDTHS = "64,128,256"
 PATH_LENGTHS = "16,32,64,128"
-LONGEST_PATH = 512  # beyond, gradients through a recurrent layer vanish in float64
+MAX_PATH_LENGTH = 512  # beyond, gradients through a recurrent layer vanish in float64
 
 
 def complexity(
@@ -56,7 +56,7 @@ def complexity(
     ] = 4.0,
     path_lengths: Annotated[
         str,
-        typer.Option(metavar="N,N…", help=f"Sequence lengths for the maximum path length, at most {LONGEST_PATH}."),
+        typer.Option(metavar="N,N…", help=f"Sequence lengths for the maximum path length, at most {MAX_PATH_LENGTH}."),
     ] = PATH_LENGTHS,
     json_file: JsonFile = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every measurement as CSV.")] = None,
@@ -77,10 +77,10 @@ def complexity(
     left out. Ctrl-C prints the results so far.
     """
     path_length_list = tuple(numbers(path_lengths, "--path-lengths"))
-    if path_length_list[-1] > LONGEST_PATH:
+    if path_length_list[-1] > MAX_PATH_LENGTH:
         raise UsageError(
-            f"--path-lengths must be at most {LONGEST_PATH}, not {path_length_list[-1]:,}",
-            do="gradients vanish on longer paths; the formulas in the table are exact for any length",
+            f"--path-lengths must be at most {MAX_PATH_LENGTH}, not {path_length_list[-1]:,}",
+            hint="gradients vanish on longer paths; the formulas in the table are exact for any length",
         )
     json_path = None if json_file in (None, STANDARD_OUTPUT) else Path(str(json_file))
     check_outputs({"--json": json_path, "--csv": csv, "--png": png})
@@ -89,11 +89,13 @@ def complexity(
     if memory <= 0:
         raise UsageError(f"--memory must be more than 0, not {memory:g}")
     if kernel % 2 == 0:
-        raise UsageError(f"--kernel must be odd, not {kernel}", do="a centred kernel has a middle position")
+        raise UsageError(f"--kernel must be odd, not {kernel}", hint="a centered kernel has a middle position")
     length_list, width_list = numbers(lengths, "--lengths"), numbers(widths, "--widths")
     for width in width_list:
         if width % heads:
-            raise UsageError(f"a width of {width} cannot be split into {heads} heads", do="change --widths or --heads")
+            raise UsageError(
+                f"a width of {width} cannot be split into {heads} heads", hint="change --widths or --heads"
+            )
 
     from saccade.studies.complexity.layers import LAYERS, Sizes, select_layers
     from saccade.studies.complexity.series import Plan
@@ -238,7 +240,7 @@ def numbers(text: str, option: str) -> list[int]:
     for word in text.split(","):
         if not word.strip().isdecimal() or int(word) < 1:
             raise UsageError(
-                f"{option}: '{word.strip()}' is not a positive integer", do=f"for example: {option} 64,128,256"
+                f"{option}: '{word.strip()}' is not a positive integer", hint=f"for example: {option} 64,128,256"
             )
         found.add(int(word))
     return sorted(found)

@@ -109,7 +109,7 @@ def new_directory(given: Path | None) -> Path:
         path = Path(f"demo-{number}")
         number += 1
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise SaccadeError("already exists", where=str(path), do="choose another --output; nothing is overwritten")
+        raise SaccadeError("already exists", where=str(path), hint="choose another --output; nothing is overwritten")
     path.mkdir(parents=True, exist_ok=True)
     return path
 

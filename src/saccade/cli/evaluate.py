@@ -111,15 +111,15 @@ def evaluate(
     """
     check_metrics(metric or [], with_model=hypotheses is None)
     if (run is None) == (hypotheses is None):
-        raise UsageError("evaluate scores one system", do="name a RUN, or --hypotheses FILE, and not both")
+        raise UsageError("evaluate scores one system", hint="name a RUN, or --hypotheses FILE, and not both")
     if run is None:
         check_model_options(lexicons, ensemble, engine, has_baseline=baseline is not None)
     if ensemble.ensemble and name is not None:
-        raise UsageError("the result of an ensemble is not saved in a run", do="use --json FILE instead of --name")
+        raise UsageError("the result of an ensemble is not saved in a run", hint="use --json FILE instead of --name")
     if name is not None:
         check_file_name(name, "--name")
         if no_save:
-            raise UsageError("--name has no effect with --no-save", do="leave one of the two out")
+            raise UsageError("--name has no effect with --no-save", hint="leave one of the two out")
     system = None if run is None else System.from_options(run, ensemble)
     check_tokenizer(tokenize)
     check_outputs(
@@ -136,7 +136,7 @@ def evaluate(
     metrics = metric or choose_metrics(references, with_model=run is not None)
     compares = baseline is not None or baseline_output is not None
     if (compares or confidence) and "bleu" in metrics and (tokenize != DEFAULT_TOKENIZE or lowercase):
-        raise UsageError("the bootstrap resamples cased BLEU with the 13a tokenizer", do="leave --tokenize out")
+        raise UsageError("the bootstrap resamples cased BLEU with the 13a tokenizer", hint="leave --tokenize out")
 
     translator: Translator | None = None
     settings: DecodingConfig | None = None
@@ -194,16 +194,16 @@ def check_model_options(
 ) -> None:
     """Raise an error for options of a model when only --hypotheses are scored; some also apply to a --baseline."""
     if lexicons.vocabulary_shortlist is not None:
-        raise UsageError("--vocabulary-shortlist needs a RUN", do="name a RUN, or leave it out")
+        raise UsageError("--vocabulary-shortlist needs a RUN", hint="name a RUN, or leave it out")
     if ensemble.ensemble or ensemble.ensemble_mean or ensemble.ensemble_weights:
-        raise UsageError("--ensemble adds models to a RUN", do="name a RUN instead of --hypotheses")
+        raise UsageError("--ensemble adds models to a RUN", hint="name a RUN instead of --hypotheses")
     for option, is_set in (
         ("--lexicon", lexicons.lexicon is not None),
         ("--engine", engine.engine != "auto"),
         ("--precision", engine.precision != "float32"),
     ):
         if is_set and not has_baseline:
-            raise UsageError(f"{option} needs a model that translates", do="name a RUN instead of --hypotheses")
+            raise UsageError(f"{option} needs a model that translates", hint="name a RUN instead of --hypotheses")
 
 
 def check_metrics(names: Sequence[str], *, with_model: bool) -> None:
@@ -213,9 +213,9 @@ def check_metrics(names: Sequence[str], *, with_model: bool) -> None:
     valid = [*METRICS, PERPLEXITY]
     for name in names:
         if name not in valid:
-            raise UsageError(f"unknown metric '{name}'", do=did_you_mean(name, valid))
+            raise UsageError(f"unknown metric '{name}'", hint=did_you_mean(name, valid))
         if name == PERPLEXITY and not with_model:
-            raise UsageError("perplexity needs a model", do="name a RUN instead of --hypotheses")
+            raise UsageError("perplexity needs a model", hint="name a RUN instead of --hypotheses")
 
 
 def choose_metrics(references: Sequence[Sequence[str]], *, with_model: bool) -> list[str]:
@@ -232,7 +232,7 @@ def check_tokenizer(name: str) -> None:
     try:
         bleu_metric(tokenize=name)
     except SaccadeError as error:
-        raise UsageError(error.what, do=error.do) from None
+        raise UsageError(error.what, hint=error.hint) from None
 
 
 def search_settings(

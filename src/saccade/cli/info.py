@@ -109,7 +109,7 @@ def lines_of(values: dict[str, Any]) -> list[str]:
         f"model       {values['folder']}",
         f"family      {values['family']}: {values['paper']}",
         f"parameters  {values['parameters']:,}",
-        f"vocabulary  {sizes}, normalised by {source['normalization']}",
+        f"vocabulary  {sizes}, normalized by {source['normalization']}",
         f"settings    {listing(values['settings'])}",
         f"decoding    {listing(values['decoding'])}",
         verification_line(values["verification"]),

@@ -114,7 +114,7 @@ def tokenizers_of(run: Path) -> Tokenizers:
             raise SaccadeError(
                 f"a {tokenizer.kind} vocabulary is too small for a shortlist to help",
                 where=str(run),
-                do="leave --vocabulary-shortlist out",
+                hint="leave --vocabulary-shortlist out",
             )
     return tokenizers
 
@@ -122,14 +122,14 @@ def tokenizers_of(run: Path) -> Tokenizers:
 def check_lexicon_path(output: Path, inputs: list[Path], *, overwrite: bool) -> None:
     """Raise an error before training if the lexicon cannot be written, or would replace another file."""
     if output.suffix == ".gz":
-        raise UsageError("a lexicon is written as plain text", do="choose an --output that ends in .tsv")
+        raise UsageError("a lexicon is written as plain text", hint="choose an --output that ends in .tsv")
     check_outputs({"--output": output}, inputs)
     if not output.exists():
         return
     if not output.is_file():
-        raise SaccadeError("is not a regular file", where=str(output), do="choose another --output")
+        raise SaccadeError("is not a regular file", where=str(output), hint="choose another --output")
     if not overwrite:
-        raise SaccadeError("already exists", where=str(output), do="choose another --output, or add --overwrite")
+        raise SaccadeError("already exists", where=str(output), hint="choose another --output, or add --overwrite")
 
 
 def data_config(values: dict[str, Any]) -> DataConfig:
@@ -140,7 +140,7 @@ def data_config(values: dict[str, Any]) -> DataConfig:
     try:
         return build(DataConfig, values, where="data")
     except SaccadeError as error:
-        raise UsageError(error.what, do=error.do) from None
+        raise UsageError(error.what, hint=error.hint) from None
 
 
 def write(
@@ -171,7 +171,7 @@ def write(
         if not entries:
             raise SaccadeError(
                 f"no word pair has a probability of at least {limits.min_probability:g}",
-                do="lower --min-probability, or give more data",
+                hint="lower --min-probability, or give more data",
             )
         write_lexicon(output.resolve(), entries)  # keep a symbolic link and replace the file it points to
     kind = "words" if tokenizers is None else "pieces"

@@ -137,7 +137,7 @@ def level_of(flags: set[str]) -> messages.Level:
     """What --quiet and --verbose ask for."""
     quiet, verbose = bool(flags & {"--quiet", "-q"}), bool(flags & {"--verbose", "-v"})
     if quiet and verbose:
-        raise UsageError("--quiet and --verbose contradict each other", do="give one of the two")
+        raise UsageError("--quiet and --verbose contradict each other", hint="give one of the two")
     if quiet:
         return messages.Level.QUIET
     return messages.Level.VERBOSE if verbose else messages.Level.NORMAL

@@ -39,7 +39,7 @@ def train(
         if recipe is not None or options.overrides():
             raise UsageError(
                 "--resume uses the data and the model of the run",
-                do="leave out everything except settings such as --training.max-steps",
+                hint="leave out everything except settings such as --training.max-steps",
             )
         result = resume_run(resume, settings)
     else:

@@ -155,7 +155,7 @@ def translate_lines(
     input_ready = standard_input_is_ready if reads_stdin else lambda: True
     yield from translator.stream(lines, settings, prefixes, scores=scores, input_ready=input_ready)
     if prefixes is not None and next(prefixes, None) is not None:
-        raise SaccadeError("holds more lines than the input", where=str(prefix), do="give one prefix per input line")
+        raise SaccadeError("holds more lines than the input", where=str(prefix), hint="give one prefix per input line")
 
 
 @dataclass(frozen=True)

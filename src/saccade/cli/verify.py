@@ -94,7 +94,7 @@ def given_pairs(source: Path | None, target: Path | None, count: int) -> list[Pa
     from saccade.data.reading.pair_files import read_pairs
 
     if source is None:
-        raise UsageError("--target is given without --source", do="name the file of source sentences: --source FILE")
+        raise UsageError("--target is given without --source", hint="name the file of source sentences: --source FILE")
     return first_pairs(read_pairs(source, target), count)
 
 
@@ -109,14 +109,14 @@ def own_pairs(run: Path, folder: Path, count: int) -> list[Pair]:
         raise SaccadeError(
             "is a model folder without a run, so it has no data to verify it with",
             where=str(run),
-            do="give sentence pairs: --source FILE --target FILE",
+            hint="give sentence pairs: --source FILE --target FILE",
         )
     data = load_saved_config(directory.config).data
     try:
         return first_pairs(validation_pairs(data) if data.valid_source else training_pairs(data, 0), count)
     except SaccadeError as error:  # the run may have been copied without its data
         raise SaccadeError(
-            error.what, where=error.where, do="the data of the run cannot be read: give --source FILE --target FILE"
+            error.what, where=error.where, hint="the data of the run cannot be read: give --source FILE --target FILE"
         ) from None
 
 

@@ -170,7 +170,7 @@ def check_source_hash(found: ctypes.CDLL, path: str) -> None:
     except (ValueError, UnicodeDecodeError):  # from before libraries had one
         own = ""
     if own != source_hash(Path(__file__).parent):
-        raise SaccadeError("the compiled kernels are older than their C sources", where=path, do=REBUILD)
+        raise SaccadeError("the compiled kernels are older than their C sources", where=path, hint=REBUILD)
 
 
 def check_structures(found: ctypes.CDLL, path: str) -> None:
@@ -182,11 +182,11 @@ def check_structures(found: ctypes.CDLL, path: str) -> None:
         for field in (*ours, *theirs):
             if ours.get(field) != theirs.get(field):
                 layout = f"offset and size {ours.get(field)} in Python, {theirs.get(field)} in C"
-                raise SaccadeError(f"structure {name}, field {field or '(size)'}: {layout}", where=path, do=REBUILD)
+                raise SaccadeError(f"structure {name}, field {field or '(size)'}: {layout}", where=path, hint=REBUILD)
         if list(ours) != list(theirs):
-            raise SaccadeError(f"structure {name}: the fields have another order in C", where=path, do=REBUILD)
+            raise SaccadeError(f"structure {name}: the fields have another order in C", where=path, hint=REBUILD)
     if compiled:
-        raise SaccadeError(f"abi.py does not declare the structure {next(iter(compiled))}", where=path, do=REBUILD)
+        raise SaccadeError(f"abi.py does not declare the structure {next(iter(compiled))}", where=path, hint=REBUILD)
 
 
 def structure_fields(found: ctypes.CDLL) -> dict[str, dict[str, tuple[int, int]]]:

@@ -183,5 +183,5 @@ def map_chunks(chunks: Iterable[Chunk], job: Job, workers: int | None = None) ->
     except WorkerDiedError as error:
         raise SaccadeError(
             f"a process that tokenizes {describe_exit(error.status)}",
-            do="if memory ran out, use fewer processes: --data.workers 1",
+            hint="if memory ran out, use fewer processes: --data.workers 1",
         ) from None

@@ -38,7 +38,7 @@ class DataConfig(Config):
     """One weight per source file: its share of the training examples; by default in proportion to its size."""
 
     temperature: float = Field(1.0, ge=0.05, allow_inf_nan=False)
-    """Without weights: share of a file is size^(1/temperature); 1 concatenates, a larger value favours small files."""
+    """Without weights: share of a file is size^(1/temperature); 1 concatenates, a larger value favors small files."""
 
     valid_source: str | None = None
     """Validation data, like `source`."""

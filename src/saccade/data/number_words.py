@@ -27,12 +27,12 @@ def number_pairs(*, train: int, valid: int, test: int, below: int, seed: int) ->
     if train < len(known):
         raise SaccadeError(
             f"{train:,} training numbers are too few",
-            do=f"ask for at least {len(known)}: all numbers below {SMALL} and the powers of ten",
+            hint=f"ask for at least {len(known)}: all numbers below {SMALL} and the powers of ten",
         )
     if train + valid + test > below:
         raise SaccadeError(
             f"there are fewer than {train + valid + test:,} numbers below {below:,}",
-            do="ask for fewer examples or raise the limit",
+            hint="ask for fewer examples or raise the limit",
         )
     generator = np.random.Generator(np.random.Philox(seed))
     drawn = draw(train + valid + test - len(known), below, generator)

@@ -166,7 +166,7 @@ def cross_attention(attention: Sequence[Attention]) -> Tensor:
     if not layers:
         raise SaccadeError(
             "the coverage penalty needs cross-attention, and this model has none",
-            do="set decoding.coverage-beta to 0",
+            hint="set decoding.coverage-beta to 0",
         )
     last = max(layers, key=lambda record: record.layer)
     return last.weights.float().mean(dim=1).squeeze(1)

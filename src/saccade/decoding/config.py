@@ -25,9 +25,9 @@ class DecodingConfig(Config):
     length_penalty: LengthPenalty = "gnmt"
     """Length normalization of log-probabilities: gnmt ((5 + length) / 6)^alpha, plain length^alpha, or none."""
     length_alpha: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """Exponent of the length penalty; a larger value favours longer outputs."""
+    """Exponent of the length penalty; a larger value favors longer outputs."""
     coverage_beta: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Weight of the coverage penalty, which favours outputs that attend to the full input. Beam search only."""
+    """Weight of the coverage penalty, which favors outputs that attend to the full input. Beam search only."""
 
     sample: bool = False
     """Sample outputs from the model's distribution instead of searching for the best."""

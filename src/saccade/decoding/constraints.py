@@ -101,7 +101,7 @@ def length_limits(mask: Tensor, config: DecodingConfig) -> Tensor:
     if mask.size(1) == 0:
         raise SaccadeError(
             "the output length has no limit: without a source it cannot be derived from the source length",
-            do="set decoding.max-length",
+            hint="set decoding.max-length",
         )
     factor = DEFAULT_LENGTH_FACTOR if config.max_length_factor is None else config.max_length_factor
     limits = (mask.sum(dim=1) * factor).long() + config.max_length_offset
@@ -113,7 +113,7 @@ def check_prefix(prefix: Sequence[int], index: int, limit: int, symbols: Symbols
     if len(prefix) > limit:
         raise SaccadeError(
             f"the forced prefix of input {index + 1} has {len(prefix)} tokens, an output at most {limit}",
-            do="set a larger decoding.max-length",
+            hint="set a larger decoding.max-length",
         )
     if not {symbols.pad, symbols.begin, symbols.end}.isdisjoint(prefix):
         raise ValueError(f"the forced prefix of input {index + 1} contains pad, begin or end")

@@ -1,7 +1,7 @@
 """Ensembles: several models with one target vocabulary decode one output together.
 
 An ensemble satisfies the interface like one wide model: its outputs are those of its members, concatenated, and its
-attention layers have the heads of all members. Only `logits` combines them, into normalised log-probabilities, so that
+attention layers have the heads of all members. Only `logits` combines them, into normalized log-probabilities, so that
 every search and the scorer work as for any model.
 """
 
@@ -21,7 +21,7 @@ from saccade.interface import Attention, AttentionKind, Decoded, Memory, Source,
 from saccade.symbols import Symbols
 
 Mean = Literal["arithmetic", "geometric"]
-"""The mean of the members' probabilities, or of their log-probabilities, normalised again."""
+"""The mean of the members' probabilities, or of their log-probabilities, normalized again."""
 
 Member = TypeVar("Member", bound=Translates)
 Other = TypeVar("Other", bound=Translates)
@@ -47,7 +47,7 @@ class Ensemble(Generic[Member]):
     ) -> None:
         """`example` is any source: the widths of the members' outputs are measured on it."""
         if mean not in get_args(Mean):
-            raise SaccadeError(f"unknown mean '{mean}'", do=did_you_mean(mean, get_args(Mean)))
+            raise SaccadeError(f"unknown mean '{mean}'", hint=did_you_mean(mean, get_args(Mean)))
         self.members = tuple(members)
         self.mean = mean
         self.shares = shares_of(weights, len(self.members))
@@ -140,19 +140,19 @@ class Ensemble(Generic[Member]):
 def shares_of(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:
     """The members' weights, scaled to sum to 1; equal by default."""
     if not members:
-        raise SaccadeError("the ensemble has no members", do="name at least one model")
+        raise SaccadeError("the ensemble has no members", hint="name at least one model")
     weights = [1.0] * members if weights is None else list(weights)
     if len(weights) != members:
         raise SaccadeError(
-            f"{len(weights)} weights for {members} models", do="give one weight for each model, in order"
+            f"{len(weights)} weights for {members} models", hint="give one weight for each model, in order"
         )
     if not all(math.isfinite(weight) and weight > 0 for weight in weights):
-        raise SaccadeError("the weights of an ensemble must be above 0", do="leave out a model that should not count")
+        raise SaccadeError("the weights of an ensemble must be above 0", hint="leave out a model that should not count")
     scaled = [weight / max(weights) for weight in weights]
     if not all(scaled):
         raise SaccadeError(
             "the weights of an ensemble differ by too many orders of magnitude",
-            do="leave out a model that should not count",
+            hint="leave out a model that should not count",
         )
     return tuple(weight / math.fsum(scaled) for weight in scaled)
 

@@ -10,7 +10,7 @@ from saccade.interface import Product
 from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
 
-LEAST_ROWS = 32
+MIN_ROWS = 32
 """The minimum number of rows: quantization takes longer than a search over fewer rows."""
 
 
@@ -29,7 +29,7 @@ class Screen:
 
 def screen_of(product: Product | None) -> Screen | None:
     """Quantize an output layer for screening; None without kernels, or with too few rows to gain from it."""
-    if product is None or len(product.inputs) < LEAST_ROWS:
+    if product is None or len(product.inputs) < MIN_ROWS:
         return None
     weight = quantize(product.weight.detach(), product.bias)
     return None if weight is None else Screen(weight, exact=quantized_form(product.weight) is None)

@@ -2,7 +2,7 @@
 
 The output layer is a matrix product over the full vocabulary, half of the time of a small model. A batch computes the
 logits of the tokens that at least one of its sentences may output; each sentence is then restricted to its own
-shortlist, so that its outputs do not depend on the batch. Probabilities are normalised over that shortlist.
+shortlist, so that its outputs do not depend on the batch. Probabilities are normalized over that shortlist.
 
 Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation"; docs/papers.md.
 """

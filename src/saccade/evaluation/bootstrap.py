@@ -110,7 +110,7 @@ def interval_of(value: float, resampled: Array) -> Interval:
 
 
 def p_value_of(difference: float, resampled: Array) -> float:
-    """The p-value of a difference: the share of resampled differences, centred at zero, that exceed it.
+    """The p-value of a difference: the share of resampled differences, centered at zero, that exceed it.
 
     Departure from sacreBLEU: if all resampled differences are 0, there is no evidence, and p is 1 instead of almost 0.
     """

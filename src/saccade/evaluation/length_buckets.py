@@ -33,7 +33,7 @@ def long_rows(sources: Sequence[str]) -> list[int]:
 
 
 def length_buckets(sources: Sequence[str], *, minimum: int = MIN_SENTENCES) -> list[Bucket]:
-    """Buckets of at least `minimum` sentences, by length; neighbours are merged to reach the minimum.
+    """Buckets of at least `minimum` sentences, by length; neighbors are merged to reach the minimum.
 
     Short and long sentences are not merged, so a bucket may have fewer sentences if it is the only one of its kind. An
     empty line counts as the shortest sentence.
@@ -51,7 +51,7 @@ def length_buckets(sources: Sequence[str], *, minimum: int = MIN_SENTENCES) -> l
 
 
 def merged(buckets: Sequence[Bucket], minimum: int) -> list[Bucket]:
-    """Merge neighbours until each bucket has the minimum; a remainder is merged into the last bucket."""
+    """Merge neighbors until each bucket has the minimum; a remainder is merged into the last bucket."""
     found: list[Bucket] = []
     pending: Bucket | None = None
     for bucket in buckets:
@@ -65,5 +65,5 @@ def merged(buckets: Sequence[Bucket], minimum: int) -> list[Bucket]:
 
 
 def join(first: Bucket, second: Bucket) -> Bucket:
-    """Merge two neighbouring buckets."""
+    """Merge two neighboring buckets."""
     return Bucket(first.low, second.high, tuple(sorted((*first.rows, *second.rows))))

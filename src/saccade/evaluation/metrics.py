@@ -71,7 +71,7 @@ def score(name: str, hypotheses: Sequence[str], references: References) -> Score
 def find_metric(name: str) -> Callable[[Sequence[str], References], Score]:
     """The function of a metric."""
     if name not in METRICS:
-        raise SaccadeError(f"unknown metric '{name}'", do=did_you_mean(name, METRICS))
+        raise SaccadeError(f"unknown metric '{name}'", hint=did_you_mean(name, METRICS))
     return METRICS[name]
 
 
@@ -102,13 +102,13 @@ def bleu(
 def bleu_metric(*, tokenize: str = "13a", lowercase: bool = False, advise: bool = False) -> BLEU:
     """The sacreBLEU object for these options; invalid options are an error."""
     if tokenize not in BLEU.TOKENIZERS:
-        raise SaccadeError(f"unknown BLEU tokenizer '{tokenize}'", do=did_you_mean(tokenize, BLEU.TOKENIZERS))
+        raise SaccadeError(f"unknown BLEU tokenizer '{tokenize}'", hint=did_you_mean(tokenize, BLEU.TOKENIZERS))
     try:
         # With tokenizer none the text is meant to be tokenized.
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=not advise or tokenize == "none")
     except (ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise SaccadeError(f"the BLEU tokenizer '{tokenize}' cannot be used", do=reason) from None
+        raise SaccadeError(f"the BLEU tokenizer '{tokenize}' cannot be used", hint=reason) from None
 
 
 def chrf(hypotheses: Sequence[str], references: References) -> Score:

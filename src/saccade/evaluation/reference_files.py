@@ -41,6 +41,6 @@ def read_aligned_references(sources: list[str], paths: Sequence[Path]) -> Source
             raise SaccadeError(
                 f"has {len(column):,} lines, but {expected:,} are expected",
                 where=str(path),
-                do="line n of each reference file must translate line n of the source; empty lines count",
+                hint="line n of each reference file must translate line n of the source; empty lines count",
             )
     return SourcesAndReferences(sources, [list(row) for row in zip(*columns, strict=True)])

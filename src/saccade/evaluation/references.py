@@ -21,7 +21,7 @@ def keyed_references(sources: Sequence[str], rows: Iterable[tuple[str, str]]) ->
             raise SaccadeError(
                 f"the source '{source}' has no reference",
                 where=f"line {line}",
-                do="give at least one row of source and reference for it",
+                hint="give at least one row of source and reference for it",
             )
     return [list(found[source]) for source in sources]
 
@@ -31,7 +31,7 @@ def check_references(hypotheses: Sequence[str], references: Sequence[Sequence[st
     if len(hypotheses) != len(references):
         raise SaccadeError(
             f"{len(hypotheses)} hypotheses, but {len(references)} references",
-            do="give one hypothesis and one reference per sentence, in the same order",
+            hint="give one hypothesis and one reference per sentence, in the same order",
         )
     if not hypotheses:
         raise SaccadeError("the test set is empty: 0 hypotheses and 0 references")

@@ -17,8 +17,8 @@ def choose_device(name: str, number: int = 0) -> torch.device:
         name = next(kind for kind, present in available.items() if present)
     kind, _, index = name.partition(":")
     if kind not in available or (index and not index.isdecimal()):
-        raise UsageError(f"unknown device '{name}'", do="name auto, cpu, cuda, cuda:1 … or mps")
+        raise UsageError(f"unknown device '{name}'", hint="name auto, cpu, cuda, cuda:1 … or mps")
     number = int(index) if index else number
     if not available[kind] or (kind == "cuda" and number >= torch.cuda.device_count()):
-        raise SaccadeError(f"the device '{name}' is not available on this machine", do="use auto or cpu")
+        raise SaccadeError(f"the device '{name}' is not available on this machine", hint="use auto or cpu")
     return torch.device(kind, number) if kind == "cuda" else torch.device(kind)

@@ -44,7 +44,7 @@ def check_equal_targets(tokenizers: Sequence[Tokenizer], names: Sequence[str]) -
             raise SaccadeError(
                 f"the target vocabulary differs from that of {names[0]}: {difference}",
                 where=name,
-                do="the models of an ensemble need one target vocabulary: train them on the same data and settings",
+                hint="the models of an ensemble need one target vocabulary: train them on the same data and settings",
             )
 
 
@@ -53,7 +53,7 @@ def first_difference(tokenizer: Tokenizer, other: Tokenizer) -> str | None:
     if tokenizer.kind != other.kind:
         return f"{tokenizer.kind} tokens, not {other.kind}"
     if tokenizer.normalization != other.normalization:
-        return f"text normalised by {tokenizer.normalization}, not {other.normalization}"
+        return f"text normalized by {tokenizer.normalization}, not {other.normalization}"
     if tokenizer.size != other.size:
         return f"{tokenizer.size:,} tokens, not {other.size:,}"
     for token, (piece, expected) in enumerate(zip(tokenizer.vocabulary, other.vocabulary, strict=True)):

@@ -49,6 +49,6 @@ def alignment_of(attention: Sequence[Attention]) -> Tensor:
         families = [name for name in FAMILIES if "cross" in load_family(name).attention]
         raise SaccadeError(
             "this model has no cross-attention, so there is nothing to show or align by",
-            do=f"train a model that has it: {', '.join(families)}",
+            hint=f"train a model that has it: {', '.join(families)}",
         )
     return alignment[0]

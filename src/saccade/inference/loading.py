@@ -99,8 +99,8 @@ def load_for_ctranslate2(path: Path, device: torch.device, engine: EngineName, p
     decoding = build(DecodingConfig, opened.generation, where=str(path / GENERATION))
     reason = unavailable(opened.config, device)
     if reason is not None and required:
-        do = "leave the engine at auto" if engine == "ctranslate2" else USE_FLOAT32
-        raise UsageError(f"the engine ctranslate2 cannot run this model: {reason}", do=do)
+        hint = "leave the engine at auto" if engine == "ctranslate2" else USE_FLOAT32
+        raise UsageError(f"the engine ctranslate2 cannot run this model: {reason}", hint=hint)
     exporter = None
     if reason is None:
         assert isinstance(opened.config, TransformerConfig)
@@ -115,11 +115,11 @@ def load_for_ctranslate2(path: Path, device: torch.device, engine: EngineName, p
 def check_int8(device: torch.device) -> None:
     """Raise an error if torch has no int8 kernels on this device."""
     if device.type != "cpu":
-        do = f"choose the device cpu, or {USE_FLOAT32}"
-        raise UsageError(f"int8 runs on the CPU only, not on {device.type}", do=do)
+        hint = f"choose the device cpu, or {USE_FLOAT32}"
+        raise UsageError(f"int8 runs on the CPU only, not on {device.type}", hint=hint)
     if not int8_available():
         needed = "AVX2" if kernels_in_use() else "AVX2, and a C compiler when Saccade is installed"
-        raise UsageError(f"the int8 kernels are not available on this machine: they need {needed}", do=USE_FLOAT32)
+        raise UsageError(f"the int8 kernels are not available on this machine: they need {needed}", hint=USE_FLOAT32)
 
 
 def translator_from(
@@ -193,4 +193,4 @@ def load_unchanged(path: Path, device: torch.device) -> tuple[ModelFolder, Mappi
 
 def replaced(path: Path) -> SaccadeError:
     """The error for a model folder that was replaced while it was read."""
-    return SaccadeError("the model folder was replaced while it was being read", where=str(path), do="try again")
+    return SaccadeError("the model folder was replaced while it was being read", where=str(path), hint="try again")

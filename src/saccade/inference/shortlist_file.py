@@ -52,7 +52,7 @@ def read_shortlist(path: str | Path, tokenizers: Tokenizers) -> Shortlist:
                 f"{shown(piece)} is not in the model's {side} vocabulary",
                 file=path,
                 line=number,
-                do="learn a lexicon of the model's pieces: saccade lexicon --pieces RUN",
+                hint="learn a lexicon of the model's pieces: saccade lexicon --pieces RUN",
             )
         translations.setdefault(source, set()).add(target)
     return Shortlist(

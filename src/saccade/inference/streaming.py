@@ -51,6 +51,6 @@ def next_prefixes(prefix_lines: Iterator[str] | None, first: int, count: int) ->
     prefixes = [prefix for _, prefix in zip(range(count), prefix_lines, strict=False)]
     if len(prefixes) < count:
         raise SaccadeError(
-            f"{first + len(prefixes)} prefixes for more sources", do="give one prefix per source; it may be empty"
+            f"{first + len(prefixes)} prefixes for more sources", hint="give one prefix per source; it may be empty"
         )
     return prefixes

@@ -147,7 +147,7 @@ class Translator:
     def engine(self, settings: DecodingConfig, *, prefixes: bool = False) -> Engine:
         """The engine for requests with these settings; an error if there is none."""
         if self.shortlist is not None and settings.sample:
-            raise SaccadeError("sampling does not support a shortlist", do="leave out the shortlist or sample")
+            raise SaccadeError("sampling does not support a shortlist", hint="leave out the shortlist or sample")
         return self.engines.choose(settings.for_search, prefixes=prefixes, shortlist=self.shortlist is not None)
 
     def allowed_tokens(self, sources: Sequence[SourceIds]) -> list[list[int]] | None:
@@ -252,7 +252,7 @@ class Translator:
         if settings.replace_unknown == "lexicon" and self.lexicon is None:
             raise SaccadeError(
                 "replace-unknown is lexicon, but no lexicon is loaded",
-                do="name one with --lexicon FILE, load(…, lexicon=FILE) in Python, or set replace-unknown to source",
+                hint="name one with --lexicon FILE, load(…, lexicon=FILE) in Python, or set replace-unknown to source",
             )
         self.check_explainable()
         check_cross_attention(self.plan, self.source_batch([[self.tokenizers.source.symbols.unknown]]))
@@ -260,7 +260,7 @@ class Translator:
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredPair]:
         """The log-probability of each target given its source, by forced decoding."""
         if len(sources) != len(targets):
-            raise SaccadeError(f"{len(sources)} sources but {len(targets)} targets", do="give one target per source")
+            raise SaccadeError(f"{len(sources)} sources but {len(targets)} targets", hint="give one target per source")
         source_ids = self.source_ids(sources)
         target_ids = self.tokenizers.target.encode_batch(targets)
         lengths = [max(max_ids(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
@@ -281,7 +281,7 @@ class Translator:
         self.check_explainable()
         encoding = self.tokenizers.source.encode(text)
         if not encoding.ids:
-            raise SaccadeError("an empty text has no attention to explain", do="give a sentence")
+            raise SaccadeError("an empty text has no attention to explain", hint="give a sentence")
         source = self.source_batch([encoding.ids])
         memory = self.plan.encode(source, record=True)
         if target is None:
@@ -308,7 +308,7 @@ class Translator:
         if len(self.source_tokenizers) > 1:
             raise SaccadeError(
                 "the models of this ensemble have different source tokenizers, so there is no common alignment",
-                do="explain one of them, or use models with one source tokenizer",
+                hint="explain one of them, or use models with one source tokenizer",
             )
 
     def source_ids(self, texts: Sequence[str]) -> list[SourceIds]:

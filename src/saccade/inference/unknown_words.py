@@ -47,23 +47,23 @@ class OutputWord:
 
 
 def words_of(tokenizer: Tokenizer, text: str) -> Words:
-    """The words of a text, separated by spaces, after the normalisation of the tokenizer."""
-    normalised = normalize(text, tokenizer.normalization)
-    word_at = [0] * (len(normalised) + 1)  # index of the word that each character belongs to
-    for offset, character in enumerate(normalised):
+    """The words of a text, separated by spaces, after the normalization of the tokenizer."""
+    normalized = normalize(text, tokenizer.normalization)
+    word_at = [0] * (len(normalized) + 1)  # index of the word that each character belongs to
+    for offset, character in enumerate(normalized):
         word_at[offset + 1] = word_at[offset] + (character == " ")
     word_of_piece: list[int] = []
     for start, end in tokenizer.encode(text).offsets:
-        letters = normalised[start:end].lstrip(" ")  # a piece may include the space before it
+        letters = normalized[start:end].lstrip(" ")  # a piece may include the space before it
         word_of_piece.append(word_at[end - len(letters)] if letters else NO_WORD)
-    return Words(tuple(normalised.split(" ")), tuple(word_of_piece))
+    return Words(tuple(normalized.split(" ")), tuple(word_of_piece))
 
 
 def output_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[OutputWord]:
     """The words of an output; a word that contains an unknown symbol is unknown.
 
     The text between two unknown symbols is decoded together with them and cut out: the spacing that a tokenizer decodes
-    depends on both neighbours, and the user's own text may contain the spelling of the symbol.
+    depends on both neighbors, and the user's own text may contain the spelling of the symbol.
     """
     unknown = tokenizer.symbols.unknown
     boundaries = [-1, *(position for position, token in enumerate(tokens) if token == unknown), len(tokens)]
@@ -141,13 +141,13 @@ def alignments_of(attention: Sequence[Attention], positions: int) -> Tensor:
     if any(record.weights.size(-1) != positions for record in attention if record.kind == "cross"):
         raise SaccadeError(
             "the cross-attention of this model does not cover the source tokens one by one, so there is no alignment",
-            do="set decoding.replace-unknown to none",
+            hint="set decoding.replace-unknown to none",
         )
     weights = mean_cross_attention(attention)
     if weights is None:
         raise SaccadeError(
             "this model has no cross-attention, so an unknown word has no aligned source word",
-            do="set decoding.replace-unknown to none, or use a model with cross-attention",
+            hint="set decoding.replace-unknown to none, or use a model with cross-attention",
         )
     return weights
 

@@ -105,7 +105,7 @@ def usable_examples(translator: Translator, pairs: Sequence[Pair]) -> list[Examp
     if not examples:
         raise SaccadeError(
             f"none of {len(pairs):,} pairs has a source and fits the model",
-            do="give other pairs with --source and --target",
+            hint="give other pairs with --source and --target",
         )
     return examples
 

@@ -57,7 +57,7 @@ def save_ctranslate2(
     """
     reason = not_expressible(config)
     if reason is not None:
-        raise SaccadeError(f"this model cannot be exported to CTranslate2: {reason}", do="use the torch engine")
+        raise SaccadeError(f"this model cannot be exported to CTranslate2: {reason}", hint="use the torch engine")
     sizes = model.source_embedding.table.size(0), model.target_embedding.table.size(0)
     pair: Sequence[Tokenizer | None] = (None, None) if tokenizers is None else tokenizers
     source, target = (token_names(size, tokenizer) for size, tokenizer in zip(sizes, pair, strict=True))
@@ -162,5 +162,5 @@ def import_runtime() -> Any:
         return importlib.import_module("ctranslate2")
     except (ImportError, OSError):
         raise SaccadeError(
-            "the package ctranslate2 is not installed", do="pip install ctranslate2, or use the torch engine"
+            "the package ctranslate2 is not installed", hint="pip install ctranslate2, or use the torch engine"
         ) from None

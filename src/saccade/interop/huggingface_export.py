@@ -31,7 +31,7 @@ from saccade.symbols import Symbols
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
 OURS = "saccade"  # the config key of settings that only an import into Saccade reads
-LONGEST_OUTPUT = 512  # transformers has no output limit relative to the input length
+MAX_OUTPUT_LENGTH = 512  # transformers has no output limit relative to the input length
 
 ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
 
@@ -44,7 +44,7 @@ def save_huggingface(
     if reason is not None:
         raise SaccadeError(
             f"Hugging Face has no such model: {reason}",
-            do="export it with --format onnx, or train with other settings (docs/guide/exporting.md)",
+            hint="export it with --format onnx, or train with other settings (docs/guide/exporting.md)",
         )
     assert isinstance(config, TransformerConfig)
     write_json(folder / CONFIG, config_document(config, tokenizers, decoding))
@@ -147,7 +147,7 @@ def generation_document(config: TransformerConfig, decoding: Mapping[str, Any]) 
         "decoder_start_token_id": symbols.begin,
         "suppress_tokens": suppressed if decoding["allow_unknown"] else [*suppressed, symbols.unknown],
         "max_length": min(
-            decoding["max_length"] + 1 if decoding["max_length"] else LONGEST_OUTPUT, config.max_positions
+            decoding["max_length"] + 1 if decoding["max_length"] else MAX_OUTPUT_LENGTH, config.max_positions
         ),
         "num_beams": beam,
     }

@@ -54,10 +54,10 @@ def load_huggingface(folder: Path) -> Imported:
     """Read config, weights, tokenizer and decoding defaults of a folder."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "no such folder"
-        raise SaccadeError(what, where=str(folder), do="give a folder that transformers wrote with save_pretrained")
+        raise SaccadeError(what, where=str(folder), hint="give a folder that transformers wrote with save_pretrained")
     if not (folder / CONFIG).is_file():
         raise SaccadeError(
-            f"has no {CONFIG}", where=str(folder), do="give a folder that transformers wrote with save_pretrained"
+            f"has no {CONFIG}", where=str(folder), hint="give a folder that transformers wrote with save_pretrained"
         )
     settings = read_json(folder / CONFIG)
     check_settings(settings, folder / CONFIG)
@@ -75,12 +75,12 @@ def check_settings(settings: Mapping[str, Any], path: Path) -> None:
     """Raise an error for settings that our Transformer does not support."""
     kind = settings.get("model_type")
     if settings.keys() == {"saccade", "model", "sizes"}:
-        raise SaccadeError("is already a model of Saccade", where=str(path.parent), do="use it directly")
+        raise SaccadeError("is already a model of Saccade", where=str(path.parent), hint="use it directly")
     if kind not in ARCHITECTURES:
         raise SaccadeError(
             f"the model has the type {shown(kind)}",
             where=str(path),
-            do=f"these can be imported: {', '.join(ARCHITECTURES)}",
+            hint=f"these can be imported: {', '.join(ARCHITECTURES)}",
         )
     activation = settings.get("activation_function", "gelu")  # their default
     if activation not in ACTIVATIONS:
@@ -98,7 +98,7 @@ def refused(path: Path, found: str, ours: str) -> SaccadeError:
     return SaccadeError(
         f"{found}, and the Transformer of Saccade {ours}",
         where=str(path),
-        do="run the model with transformers or CTranslate2",
+        hint="run the model with transformers or CTranslate2",
     )
 
 
@@ -107,13 +107,16 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     path = folder / WEIGHTS
     if not path.is_file():
         if (folder / f"{WEIGHTS}.index.json").exists():
-            what, do = "its weights are in several files", "save it in one: save_pretrained(…, max_shard_size='100GB')"
+            what, hint = (
+                "its weights are in several files",
+                "save it in one: save_pretrained(…, max_shard_size='100GB')",
+            )
         elif any(folder.glob("*.bin")):
             what = "its weights are pickled, and a pickled file can execute code"
-            do = f"if you trust it, load it with transformers and save it again as {WEIGHTS}"
+            hint = f"if you trust it, load it with transformers and save it again as {WEIGHTS}"
         else:
-            what, do = f"has no {WEIGHTS}", "give a folder that transformers wrote with save_pretrained"
-        raise SaccadeError(what, where=str(folder), do=do)
+            what, hint = f"has no {WEIGHTS}", "give a folder that transformers wrote with save_pretrained"
+        raise SaccadeError(what, where=str(folder), hint=hint)
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a mapping

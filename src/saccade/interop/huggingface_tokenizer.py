@@ -1,7 +1,7 @@
 """Export and import of our tokenizers as files for `AutoTokenizer` of Hugging Face.
 
 Both use the tokenizers library, so the pipeline is the same. The exported pipeline also does what Saccade does outside
-of it: remove control characters, normalise Unicode, collapse whitespace, and append the end symbol.
+of it: remove control characters, normalize Unicode, collapse whitespace, and append the end symbol.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenizers import Regex, normalizers, processors
 
 from saccade.data.config import Normalization, TokenizerKind
 from saccade.data.reading.normalization import REMOVED
-from saccade.data.tokenizers.tokenizer import FORMAT, LARGEST_FILE, SYMBOL_PIECES, VERSION, Tokenizer
+from saccade.data.tokenizers.tokenizer import FORMAT, MAX_FILE_SIZE, SYMBOL_PIECES, VERSION, Tokenizer
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import damaged, write_json
@@ -96,7 +96,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     if not path.is_file():
         raise no_tokenizer(folder)
     try:
-        document = parse_json(read_text(path, LARGEST_FILE))
+        document = parse_json(read_text(path, MAX_FILE_SIZE))
         model = document["model"]
         kind = kind_of(model, document["pre_tokenizer"])
     except (ValueError, RecursionError, LookupError, TypeError) as error:
@@ -111,7 +111,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     raise SaccadeError(
         "its pipeline is not that of a bpe, unigram, char, byte or word tokenizer of Saccade",
         where=str(path),
-        do="only folders whose tokenizer was exported by Saccade can be imported",
+        hint="only folders whose tokenizer was exported by Saccade can be imported",
     )
 
 
@@ -121,9 +121,9 @@ def no_tokenizer(folder: Path) -> SaccadeError:
         return SaccadeError(
             "it has a SentencePiece tokenizer, which Saccade does not support",
             where=str(folder),
-            do="run it with transformers or CTranslate2, or train your own model: saccade train --help",
+            hint="run it with transformers or CTranslate2, or train your own model: saccade train --help",
         )
-    return SaccadeError(f"has no {TOKENIZER}", where=str(folder), do="save the tokenizer into the same folder")
+    return SaccadeError(f"has no {TOKENIZER}", where=str(folder), hint="save the tokenizer into the same folder")
 
 
 def kind_of(model: Any, pre_tokenizer: Any) -> TokenizerKind | None:
@@ -152,8 +152,8 @@ def rebuilt(kind: TokenizerKind, form: Normalization, model: Any, path: Path) ->
             return Tokenizer.load(file)
         except SaccadeError as error:
             what = f"has no valid vocabulary: {error.what}"
-            do = "import a folder whose tokenizer was exported by Saccade"
-            raise SaccadeError(what, where=str(path), do=do) from None
+            hint = "import a folder whose tokenizer was exported by Saccade"
+            raise SaccadeError(what, where=str(path), hint=hint) from None
 
 
 def check_ids(settings: dict[str, Any], path: Path) -> None:
@@ -169,5 +169,5 @@ def check_ids(settings: dict[str, Any], path: Path) -> None:
             raise SaccadeError(
                 f"{name} is {shown(settings.get(name))}, and Saccade has {token}",
                 where=str(path),
-                do="only models with the special symbols of Saccade can be imported",
+                hint="only models with the special symbols of Saccade can be imported",
             )

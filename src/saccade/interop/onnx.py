@@ -70,7 +70,7 @@ def check_library() -> None:
     try:
         import onnx  # noqa: F401
     except ImportError:
-        raise SaccadeError("the package onnx is not installed", do="pip install 'saccade[onnx]'") from None
+        raise SaccadeError("the package onnx is not installed", hint="pip install 'saccade[onnx]'") from None
 
 
 class EncoderGraph(nn.Module):
@@ -221,7 +221,7 @@ class Graphs:
             except torch.onnx.OnnxExporterError as error:
                 what = str(error).splitlines()[0]
                 raise SaccadeError(
-                    f"a model of the family {name} cannot be written as ONNX: {what}", do="run it with Saccade itself"
+                    f"a model of the family {name} cannot be written as ONNX: {what}", hint="run it with Saccade itself"
                 ) from None
 
     def description(self, name: str, longest: int, joint: bool) -> dict[str, Any]:
@@ -267,7 +267,7 @@ def write_graph(
         output_names=names[1],
         dynamic_axes={name: named for name, named in axes.items() if named},
         opset_version=OPSET,
-        dynamo=False,  # the dynamo exporter specialises lengths that Python code compares, and needs another package
+        dynamo=False,  # the dynamo exporter specializes lengths that Python code compares, and needs another package
     )
 
 
@@ -283,7 +283,7 @@ def untraceable() -> SaccadeError:
     """The error for a model whose operations depend on its input."""
     return SaccadeError(
         "this model cannot be traced: the number of its operations depends on the length of its input",
-        do="docs/guide/exporting.md lists the families that can be exported; run this one with Saccade",
+        hint="docs/guide/exporting.md lists the families that can be exported; run this one with Saccade",
     )
 
 

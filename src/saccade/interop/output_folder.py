@@ -15,7 +15,7 @@ def check_free(path: Path) -> None:
     if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
         return
     if path.exists() or path.is_symlink():
-        raise SaccadeError("already exists", where=str(path), do="choose another --output; nothing is overwritten")
+        raise SaccadeError("already exists", where=str(path), hint="choose another --output; nothing is overwritten")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.interface import OfMemory, Shared
+from saccade.interface import PerSentence, Shared
 
 
 class Leaf(NamedTuple):
@@ -26,7 +26,7 @@ def leaves(value: Any, name: str = "", of_memory: bool = False) -> Iterator[Leaf
         yield Leaf(name, value, of_memory)
     elif isinstance(value, int) and not isinstance(value, bool):
         yield Leaf(name, torch.tensor(value), of_memory)
-    elif isinstance(value, OfMemory):
+    elif isinstance(value, PerSentence):
         yield from leaves(value.value, name, True)
     elif isinstance(value, Shared):
         return  # equal for all inputs: a constant of the graph

@@ -35,10 +35,10 @@ class Projection(nn.Module):
     the expected length of a row, not at its own length.
     """
 
-    def __init__(self, inputs: int, outputs: int, *, gain: float = 1.0, normalised: bool = False) -> None:
+    def __init__(self, inputs: int, outputs: int, *, gain: float = 1.0, normalized: bool = False) -> None:
         super().__init__()
         self.direction = nn.Parameter(torch.empty(outputs, inputs))
-        self.scale = nn.Parameter(torch.empty(outputs)) if normalised else None
+        self.scale = nn.Parameter(torch.empty(outputs)) if normalized else None
         self.bias = nn.Parameter(torch.empty(outputs))
         nn.init.normal_(self.direction, std=math.sqrt(gain / inputs))
         nn.init.zeros_(self.bias)
@@ -70,7 +70,7 @@ class Convolution(nn.Module):
         separable: bool = False,
         causal: bool = False,
         gain: float = 1.0,
-        normalised: bool = False,
+        normalized: bool = False,
     ) -> None:
         super().__init__()
         if not causal and kernel % 2 == 0:
@@ -84,7 +84,7 @@ class Convolution(nn.Module):
         if self.depthwise is not None:
             nn.init.normal_(self.depthwise, std=kernel**-0.5)
         taps = 1 if separable else kernel
-        self.projection = Projection(taps * inputs, outputs, gain=gain, normalised=normalised)
+        self.projection = Projection(taps * inputs, outputs, gain=gain, normalized=normalized)
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolution of a padded batch x (B, T, inputs)."""

@@ -22,7 +22,7 @@ from saccade.ops.kv_cache_attention import kv_cache_attention
 from saccade.ops.linear import packed_linear
 from saccade.ops.packed import PackedLayout
 
-SMALLEST_BLOCK = 32
+MIN_BLOCK = 32
 """The smallest block of queries; with smaller ones the overhead of the kernel exceeds the cost of the scores."""
 
 
@@ -45,7 +45,7 @@ def local_attend(
     """
     length = query.size(2)
     after = 0 if causal else radius
-    block = max(radius, SMALLEST_BLOCK)
+    block = max(radius, MIN_BLOCK)
     if record or length <= block + radius + after:  # one span contains all keys
         near = window_mask(length, length, radius, query.device)
         visible = near if mask is None else near & mask[:, None, None]
@@ -64,7 +64,7 @@ def local_attend(
 
 
 def windows(x: Tensor, block: int, before: int, after: int) -> Tensor:
-    """Cut x (B, H, T, d) into blocks, each with its neighbourhood: (B·N, H, before + block + after, d).
+    """Cut x (B, H, T, d) into blocks, each with its neighborhood: (B·N, H, before + block + after, d).
 
     Positions outside of the sequence are meaningless: zeros, or positions of the next sequence of the batch.
     """
@@ -128,7 +128,7 @@ class LocalSelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, radius: int, dropout: float = 0.0) -> None:
         super().__init__()
         if radius < 0:
-            raise SaccadeError(f"an attention radius of {radius}", do="give 0 or more")
+            raise SaccadeError(f"an attention radius of {radius}", hint="give 0 or more")
         self.heads = heads
         self.radius = radius
         self.dropout = dropout

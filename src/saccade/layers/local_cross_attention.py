@@ -1,7 +1,7 @@
 """Restricted cross-attention to source positions near the target position (Luong et al. 2015, section 3.2).
 
-Target position t is centred on source position p·t, or on the last real one if the source ends before that: the paper's
-local-m, whose pace p is 1. The cost of a target position does not depend on the length of the source: blocks of queries
+Target position t is centered on source position p·t, or on the last real one if the source ends before that: the
+paper's local-m, whose pace p is 1. The cost of a target position does not depend on the length of the source: blocks of queries
 are scored only against the keys that one of them may attend to, and the matrix of all scores never exists.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.layers.attention import Attended, attend, merge_heads, split_heads
-from saccade.layers.local_attention import SMALLEST_BLOCK
+from saccade.layers.local_attention import MIN_BLOCK
 from saccade.layers.multi_head import cross_attention_projections
 from saccade.layers.residual import SublayerOutput
 from saccade.ops.kv_cache import MemoryCache
@@ -32,7 +32,7 @@ class KeysValues(NamedTuple):
 
 
 class Band(NamedTuple):
-    """The source positions that a target position attends to: `radius` on each side of its centre."""
+    """The source positions that a target position attends to: `radius` on each side of its center."""
 
     radius: int
     pace: float
@@ -49,9 +49,9 @@ class Band(NamedTuple):
 
     def window(self, position: int, lengths: Tensor) -> Window:
         """The band of one target position in sources of these lengths (B,)."""
-        centre = self.centres(torch.arange(position, position + 1, device=lengths.device), lengths)[:, 0]  # (B,)
-        starts = (centre - self.radius).clamp(min=0)
-        return Window(starts, torch.minimum(centre + self.radius + 1, lengths) - starts, 2 * self.radius + 1)
+        center = self.centres(torch.arange(position, position + 1, device=lengths.device), lengths)[:, 0]  # (B,)
+        starts = (center - self.radius).clamp(min=0)
+        return Window(starts, torch.minimum(center + self.radius + 1, lengths) - starts, 2 * self.radius + 1)
 
 
 def local_cross_attend(
@@ -62,7 +62,7 @@ def local_cross_attend(
     `mask` (B, S) is True where a source position is real; those come first. Recorded weights are dense, (B, H, T, S).
     """
     (batch, heads, length, width), source, device = query.shape, mask.size(1), mask.device
-    block = max(band.radius, SMALLEST_BLOCK)
+    block = max(band.radius, MIN_BLOCK)
     span = math.ceil(band.pace * (block - 1)) + 2 * band.radius + 2  # the bands of a block; one more for rounding
     if record or source <= span:
         positions = torch.arange(length, device=device)

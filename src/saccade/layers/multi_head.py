@@ -27,7 +27,7 @@ class SelfAttentionStep(NamedTuple):
 
 
 def self_attention_projections(width: int) -> tuple[nn.Linear, nn.Linear]:
-    """Initialised layers: queries, keys and values in one product instead of three, and the output."""
+    """Initialized layers: queries, keys and values in one product instead of three, and the output."""
     query_key_value, output = nn.Linear(width, 3 * width), nn.Linear(width, width)
     for part in query_key_value.weight.chunk(3):
         nn.init.xavier_uniform_(part)
@@ -75,7 +75,7 @@ class SelfAttention(nn.Module):
 
 
 def cross_attention_projections(width: int, memory_width: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-    """Initialised layers: queries; keys and values in one product instead of two; the output."""
+    """Initialized layers: queries; keys and values in one product instead of two; the output."""
     query, key_value, output = nn.Linear(width, width), nn.Linear(memory_width, 2 * width), nn.Linear(width, width)
     for part in (query.weight, *key_value.weight.chunk(2), output.weight):
         nn.init.xavier_uniform_(part)

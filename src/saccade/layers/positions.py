@@ -67,7 +67,7 @@ class LearnedPositions(nn.Module):
         if last > self.longest:
             raise SaccadeError(
                 f"a sequence of {last} tokens is longer than the {self.longest} learned positions of this model",
-                do="shorten the input, or train with sinusoidal positions or a larger --model.max-positions",
+                hint="shorten the input, or train with sinusoidal positions or a larger --model.max-positions",
             )
         return self.table[first:last]
 

@@ -1,4 +1,4 @@
-"""Residual connections with layer normalisation, after the sum (post) or before the sublayer (pre)."""
+"""Residual connections with layer normalization, after the sum (post) or before the sublayer (pre)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Residual(nn.Module):
         return Hidden(x, layer_norm(x, norm.weight, norm.bias, norm.eps) if self.pre else x)
 
     def forward(self, hidden: Hidden, sublayer: SublayerOutput, next_norm: nn.LayerNorm) -> Hidden:
-        """Add the output of the sublayer, with dropout, and normalise; post-norm does not read `next_norm`."""
+        """Add the output of the sublayer, with dropout, and normalize; post-norm does not read `next_norm`."""
         norm = next_norm if self.pre else self.norm
         total, normed = residual_layer_norm(
             *(hidden.x, sublayer.values, sublayer.bias, norm.weight, norm.bias, norm.eps),

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
@@ -54,7 +54,7 @@ class BahdanauState(NamedTuple):
     """The decoder state between steps."""
 
     recurrent: RecurrentState  # s_{i-1}
-    keys: OfMemory[Tensor]  # (B, S, n') U_a h_j, projected once
+    keys: PerSentence[Tensor]  # (B, S, n') U_a h_j, projected once
 
 
 class Bahdanau(nn.Module):
@@ -104,7 +104,7 @@ class Bahdanau(nn.Module):
         """s_0 = tanh(W_s ←h_1), from the last state of the backward encoder (appendix A.2.2)."""
         hidden = torch.tanh(self.first_state(memory.summary))
         zeros = self.decoder.empty(hidden)
-        return BahdanauState(zeros._replace(hidden=hidden), OfMemory(self.attention.project(memory)))
+        return BahdanauState(zeros._replace(hidden=hidden), PerSentence(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: BahdanauState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""

@@ -54,7 +54,7 @@ class ByteNetConfig(ModelConfig):
 
     @model_validator(mode="after")
     def sizes_fit(self) -> ByteNetConfig:
-        """Check that the width is even, for the blocks halve it, and that the encoder kernel has a centre."""
+        """Check that the width is even, for the blocks halve it, and that the encoder kernel has a center."""
         if self.width % 2:
             raise ValueError(f"width {self.width} cannot be halved: give an even number")
         if self.encoder_kernel % 2 == 0:

@@ -5,7 +5,7 @@ All sums of two terms are multiplied by sqrt(0.5), which keeps the variance (sec
 for residual blocks, here the sums inside the attention have it too.
 
 Departures. The paper says that the context is "simply added" to the decoder's state; since the two may have different
-widths, it is projected first. The output layer is a plain matrix and has no weight normalisation. All layers of a stack
+widths, it is projected first. The output layer is a plain matrix and has no weight normalization. All layers of a stack
 have the same width and kernel; in the paper's largest models the upper layers are wider and have kernel 1.
 """
 
@@ -54,7 +54,7 @@ class ConvS2SConfig(ModelConfig):
     """Add learned position embeddings (section 3.1)."""
     max_positions: int = Field(1024, ge=1)
     """Maximum sequence length with position embeddings."""
-    weight_normalisation: bool = True
+    weight_normalization: bool = True
     """Weight normalization (Salimans and Kingma 2016)."""
     scale_encoder_gradient: bool = True
     """Divide encoder gradients by twice the number of cross-attentions (section 3.4: by their number)."""
@@ -67,7 +67,7 @@ class ConvS2SConfig(ModelConfig):
 
     @model_validator(mode="after")
     def kernel_has_a_middle(self) -> ConvS2SConfig:
-        """The encoder's convolutions are centred."""
+        """The encoder's convolutions are centered."""
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel {self.kernel} has no middle: give an odd number")
         return self
@@ -126,7 +126,7 @@ class Embedding(nn.Module):
             if end > len(self.places):
                 raise SaccadeError(
                     f"a sequence of {end} tokens is longer than the {len(self.places)} positions of this model",
-                    do="shorten the input, or train with a larger --model.max-positions",
+                    hint="shorten the input, or train with a larger --model.max-positions",
                 )
             x = x + self.places[first:end]
         return dropout(x, self.probability, self.training)
@@ -315,7 +315,7 @@ def embedding_table(entries: int, width: int, deviation: float) -> nn.Parameter:
 def projection(config: ConvS2SConfig, inputs: int, outputs: int, *, dropped: bool = False) -> Projection:
     """A linear map with initial variance p/n_l, where dropout keeps an input with probability p (section 3.5)."""
     gain = 1 - config.dropout if dropped else 1.0
-    return Projection(inputs, outputs, gain=gain, normalised=config.weight_normalisation)
+    return Projection(inputs, outputs, gain=gain, normalized=config.weight_normalization)
 
 
 def gated_convolution(config: ConvS2SConfig, dilation: int, *, causal: bool) -> Convolution:
@@ -328,7 +328,7 @@ def gated_convolution(config: ConvS2SConfig, dilation: int, *, causal: bool) -> 
         separable=config.separable,
         causal=causal,
         gain=4 * (1 - config.dropout),
-        normalised=config.weight_normalisation,
+        normalized=config.weight_normalization,
     )
 
 
@@ -354,7 +354,7 @@ FAMILY = Family(
         {"separable": True},
         {"dilated": True, "encoder_layers": 3, "decoder_layers": 3},
         {"position_embeddings": False},
-        {"tie_output": True, "weight_normalisation": False, "scale_encoder_gradient": False},
+        {"tie_output": True, "weight_normalization": False, "scale_encoder_gradient": False},
     ),
     attention=frozenset({"cross"}),
     costs_of=lambda config: Costs(

@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
@@ -77,7 +77,7 @@ class DeepAttState(NamedTuple):
     """The decoder state between steps."""
 
     layers: tuple[RecurrentState, ...]  # bottom layer first
-    keys: OfMemory[Tensor]  # (B, S, a), projected once
+    keys: PerSentence[Tensor]  # (B, S, a), projected once
 
 
 class FastForward(nn.Module):
@@ -176,7 +176,7 @@ class DeepAtt(nn.Module):
     def start(self, memory: Memory) -> DeepAttState:
         """Every layer starts from a zero state, so the first attention weights depend on the source alone."""
         upper = (layer.recurrent.empty(memory.states) for layer in self.upper_layers())
-        return DeepAttState((self.bottom.empty(memory.states), *upper), OfMemory(self.attention.project(memory)))
+        return DeepAttState((self.bottom.empty(memory.states), *upper), PerSentence(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: DeepAttState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
@@ -67,7 +67,7 @@ class GnmtState(NamedTuple):
     """The decoder state between steps."""
 
     layers: tuple[RecurrentState, ...]  # bottom layer first
-    keys: OfMemory[Tensor]  # (B, S, a), projected once
+    keys: PerSentence[Tensor]  # (B, S, a), projected once
 
 
 class Gnmt(nn.Module):
@@ -132,7 +132,7 @@ class Gnmt(nn.Module):
             self.bottom.empty(memory.states),
             *(layer.empty(memory.states) for layer in self.upper_layers()),
         )
-        return GnmtState(layers, OfMemory(self.attention.project(memory)))
+        return GnmtState(layers, PerSentence(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: GnmtState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""

@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
 from saccade.layers.attention import additive_scores, group_by_sentence, masked_softmax, weighted_sum
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import last
@@ -85,7 +85,7 @@ class DecoderState(NamedTuple):
 
     tape: Tape  # of the target so far
     context: Tensor  # (N, D), γ~ of the last position
-    source: OfMemory[SourceTape]
+    source: PerSentence[SourceTape]
 
 
 class Inputs(NamedTuple):
@@ -181,7 +181,7 @@ class Writer(nn.Module):
         values = torch.cat([memory.states, memory.summary], -1)  # (B, S, 2D)
         source = SourceTape(self.score.key(memory.states), values)
         state = last(values, memory.mask)  # (B, 2D)
-        return DecoderState(self.reader.start(state), torch.zeros_like(memory.states[:, 0]), OfMemory(source))
+        return DecoderState(self.reader.start(state), torch.zeros_like(memory.states[:, 0]), PerSentence(source))
 
     def forward(self, inputs: Inputs, state: DecoderState, mask: Tensor) -> tuple[DecoderState, StepWeights]:
         """One position of N = B·W hypotheses; mask (B, S)."""

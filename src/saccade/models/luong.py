@@ -1,7 +1,7 @@
 """Luong et al., Effective Approaches to Attention-based Neural Machine Translation, EMNLP 2015.
 
 Attention comes after the decoder's top layer: h̃_t = tanh(W_c [c_t; h_t]) (eq. 5). Departures: the weights of local-p
-attention are normalised after the Gaussian (eq. 10 multiplies the softmax by it, and the weights sum to less than 1);
+attention are normalized after the Gaussian (eq. 10 multiplies the softmax by it, and the weights sum to less than 1);
 the output layer can be tied to the target embedding.
 """
 
@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Attention, Decoded, Memory, OfMemory, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
 from saccade.layers.attention import (
     additive_scores,
     dot_scores,
@@ -61,7 +61,7 @@ class LuongState(NamedTuple):
 
     layers: tuple[RecurrentState, ...]
     attentional: Tensor  # (N, D) h̃_{t-1}
-    keys: OfMemory[Tensor]  # (B, S, D), projected once
+    keys: PerSentence[Tensor]  # (B, S, D), projected once
 
 
 class AttentionalStates(NamedTuple):
@@ -149,7 +149,7 @@ class Luong(nn.Module):
     def start(self, memory: Memory) -> LuongState:
         """Every decoder layer starts from the last state of its encoder layer; h̃_0 is zero."""
         zeros = torch.zeros_like(memory.summary[-1].hidden)
-        return LuongState(memory.summary, zeros, OfMemory(self.key(memory.states)))
+        return LuongState(memory.summary, zeros, PerSentence(self.key(memory.states)))
 
     def step(self, token: Tensor, state: LuongState, memory: Memory, *, record: bool = False) -> Step:
         """token (N,), N = B·W."""
@@ -202,9 +202,9 @@ class PredictedWindow(nn.Module):
         """States (B, T, D) and mask (B, S) to the log of the Gaussian and the window's mask, both (B, T, S)."""
         last = mask.sum(1)[:, None] - 1  # (B, 1) positions count from 0
         fraction = torch.sigmoid(torch.tanh(self.hidden(states)) @ self.place)  # (B, T)
-        # In bf16 neighbouring positions of a long source would be equal.
-        centre = last * fraction.to(torch.promote_types(fraction.dtype, torch.float32))
-        distance = torch.arange(mask.size(1), device=mask.device) - centre[:, :, None]  # (B, T, S)
+        # In bf16 neighboring positions of a long source would be equal.
+        center = last * fraction.to(torch.promote_types(fraction.dtype, torch.float32))
+        distance = torch.arange(mask.size(1), device=mask.device) - center[:, :, None]  # (B, T, S)
         return -(distance**2) / (2 * (self.half_width / 2) ** 2), distance.detach().abs() <= self.half_width
 
 

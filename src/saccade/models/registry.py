@@ -55,7 +55,7 @@ class Choice(NamedTuple):
             found = outline(partial(self.make, sizes), most)
             check_memory(found)
         except ValueError as error:
-            raise SaccadeError(str(error), where="model", do="change its settings, or its vocabulary") from None
+            raise SaccadeError(str(error), where="model", hint="change its settings, or its vocabulary") from None
         return found
 
     def costs(self) -> Costs:
@@ -71,7 +71,7 @@ class Choice(NamedTuple):
 def load_family(name: str) -> Family:
     """Load a family by name, and import its module."""
     if name not in FAMILIES:
-        raise SaccadeError(f"unknown model family '{name}'", do=did_you_mean(name, FAMILIES))
+        raise SaccadeError(f"unknown model family '{name}'", hint=did_you_mean(name, FAMILIES))
     family: Family = importlib.import_module(FAMILIES[name]).FAMILY
     return family
 
@@ -84,7 +84,7 @@ def presets() -> dict[str, Choice]:
 def choose(values: Mapping[str, Any], *, where: str = "model") -> Choice:
     """Parse a choice: `{preset: transformer-tiny, dropout: 0.3}` or `{family: transformer, width: 64, …}`."""
     if not isinstance(values, Mapping):
-        raise SaccadeError(f"the model cannot be {shown(values)}", where=where, do="give a preset or a family")
+        raise SaccadeError(f"the model cannot be {shown(values)}", where=where, hint="give a preset or a family")
     changes = dict(values)
     preset = changes.pop("preset", None)
     family = changes.pop("family", None)
@@ -93,15 +93,15 @@ def choose(values: Mapping[str, Any], *, where: str = "model") -> Choice:
         known = presets()
         if not isinstance(preset, str) or preset not in known:
             advice = did_you_mean(shown(preset).strip("'"), known)
-            raise SaccadeError(f"unknown preset {shown(preset)}", where=where, do=advice)
+            raise SaccadeError(f"unknown preset {shown(preset)}", where=where, hint=advice)
         if family is not None:  # a full family config would silently win over the preset
             raise SaccadeError(
-                f"both preset '{preset}' and family {shown(family)} are given", where=where, do="give one of the two"
+                f"both preset '{preset}' and family {shown(family)} are given", where=where, hint="give one of the two"
             )
         family, base = known[preset].family, known[preset].config.model_dump()
     if family is None:
-        raise SaccadeError("no model is named", where=where, do="give --preset; `saccade models` lists them")
+        raise SaccadeError("no model is named", where=where, hint="give --preset; `saccade models` lists them")
     if not isinstance(family, str) or family not in FAMILIES:
         name = shown(family)
-        raise SaccadeError(f"unknown model family {name}", where=where, do=did_you_mean(name.strip("'"), FAMILIES))
+        raise SaccadeError(f"unknown model family {name}", where=where, hint=did_you_mean(name.strip("'"), FAMILIES))
     return Choice(family, build(load_family(family).config, merge(base, changes), where=where))

@@ -19,7 +19,7 @@ from saccade.interface import (
     Auxiliary,
     Decoded,
     Memory,
-    OfMemory,
+    PerSentence,
     Product,
     Source,
     Step,
@@ -156,7 +156,7 @@ class LayerState(NamedTuple):
     """What one decoder layer keeps between steps."""
 
     cache: KVCache  # of the target so far
-    memory: OfMemory[MemoryCache]  # projected once
+    memory: PerSentence[MemoryCache]  # projected once
 
 
 class LayerOutput(NamedTuple):
@@ -220,7 +220,7 @@ class DecoderLayer(nn.Module):
     def start(self, memory: Tensor, layout: PackedLayout) -> LayerState:
         """An empty cache, and keys and values of the packed memory (M, D)."""
         cache = self.attention.start(layout.mask.size(0), memory)
-        return LayerState(cache, OfMemory(self.cross.start(memory, layout)))
+        return LayerState(cache, PerSentence(self.cross.start(memory, layout)))
 
     def step(
         self, hidden: Hidden, state: LayerState, next_norm: nn.LayerNorm, record: bool
@@ -282,7 +282,7 @@ class Transformer(nn.Module):
         self.target_embedding = Embedding(target_table, config.dropout, config.positions, longest, position_width)
         self.encoder = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.decoder_layers))
-        # Pre-norm leaves the last sum unnormalised (Xiong et al. 2020); post-norm needs no norm after the stack.
+        # Pre-norm leaves the last sum unnormalized (Xiong et al. 2020); post-norm needs no norm after the stack.
         self.pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(width) if self.pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(width) if self.pre else nn.Identity()

@@ -33,7 +33,7 @@ def require_indices(op: str, name: str, x: Tensor, size: int, *, device: torch.d
         raise TypeError(f"{op}: {name} has dtype {x.dtype}, expected torch.int64")
     if x.device != device:
         raise TypeError(f"{op}: {name} is on {x.device}, expected {device}")
-    if x.device.type == "cpu" and x.numel():  # elsewhere PyTorch checks, and this would synchronise
+    if x.device.type == "cpu" and x.numel():  # elsewhere PyTorch checks, and this would synchronize
         low, high = torch.aminmax(x)
         if int(low) < 0 or int(high) >= size:
             raise IndexError(f"{op}: {name} has the index {int(low) if int(low) < 0 else int(high)}, size {size}")

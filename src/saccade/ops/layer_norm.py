@@ -1,4 +1,4 @@
-"""Layer normalisation, alone and fused with the residual sum and dropout before it."""
+"""Layer normalization, alone and fused with the residual sum and dropout before it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from saccade.ops.rng import draw_seed
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Layer normalisation of each row of x (N, D)."""
+    """Layer normalization of each row of x (N, D)."""
     op, width = "layer_norm", weight.numel()
     require_alike(op, x=x, weight=weight, bias=bias)
     require_shape(op, "x", x, None, width)
@@ -64,7 +64,7 @@ def residual_layer_norm(
 
 
 class ResidualLayerNormKernel(torch.autograd.Function):
-    """The fused residual sum and layer normalisation on the kernel."""
+    """The fused residual sum and layer normalization on the kernel."""
 
     @staticmethod
     def forward(
@@ -105,7 +105,7 @@ class ResidualLayerNormKernel(torch.autograd.Function):
 
 
 class LayerNormKernel(torch.autograd.Function):
-    """Layer normalisation on the kernel."""
+    """Layer normalization on the kernel."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:

@@ -14,7 +14,7 @@ from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel, runs_on_kernel
 from saccade.ops.int8_linear import int8_linear, quantized_form
 
-MOST_ROWS = 8
+MAX_ROWS = 8
 """The maximum number of rows for which our kernel is faster than PyTorch's matrix product."""
 
 
@@ -32,7 +32,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         out = int8_linear(x, quantized)
         return out if bias is None else out.add_(bias)
     rows = x.numel() // max(1, x.size(-1))
-    if inference and 0 < rows <= MOST_ROWS and x.is_contiguous() and weight.is_contiguous():
+    if inference and 0 < rows <= MAX_ROWS and x.is_contiguous() and weight.is_contiguous():
         return linear_kernel(x, weight, bias, rows)
     return F.linear(x, weight, bias)
 

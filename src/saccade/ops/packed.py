@@ -32,7 +32,7 @@ class PackedLayout:
                 f"PackedLayout: cu_seqlens {tuple(cu_seqlens.shape)} and indices {tuple(indices.shape)} "
                 f"do not describe a batch of shape {tuple(mask.shape)}"
             )
-        if mask.device.type == "cpu":  # elsewhere this would synchronise
+        if mask.device.type == "cpu":  # elsewhere this would synchronize
             consistent = int(cu_seqlens[0]) == 0 and torch.equal(cu_seqlens.diff(), mask.sum(1))
             if not consistent or not torch.equal(indices, mask.flatten().nonzero().squeeze(1)):
                 raise ValueError("PackedLayout: cu_seqlens or indices do not match the mask")

@@ -11,7 +11,7 @@ from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
 
-MOST_QUERIES = 8
+MAX_QUERIES = 8
 """The maximum number of queries per sentence for which the kernel is faster than two batched matrix products."""
 
 
@@ -40,7 +40,7 @@ def single_head_attention(
         raise TypeError(f"{op}: mask is {mask.dtype} on {mask.device}, expected torch.bool on {query.device}")
     if vector is not None:
         require_shape(op, "vector", vector, width)
-    if queries <= MOST_QUERIES and runs_on_inference_kernel(query):
+    if queries <= MAX_QUERIES and runs_on_inference_kernel(query):
         return attention_kernel(query, keys, values, mask, vector)
     if vector is None:
         scores = query @ keys.transpose(-1, -2)  # (B, W, S)

@@ -1,6 +1,6 @@
 """Inference of ConvS2S: values that depend only on the weights, or only on a token, are computed once.
 
-- Weight normalization: the plan keeps the normalised weights.
+- Weight normalization: the plan keeps the normalized weights.
 - First decoder layer: its convolution is linear in x_t, and x_t depends on the token and the position alone. The
   hypotheses of a batch end in few distinct tokens, so its products with all taps are computed once for each of these,
   and added to the sums of the outputs that read x_t.
@@ -46,7 +46,7 @@ class Compiled(NamedTuple):
     """Values that a plan has computed from the weights of a model."""
 
     fingerprint: Fingerprint  # of the model that the plan was built for
-    model: ConvS2S | None  # with normalised weights; None: the model is in training mode
+    model: ConvS2S | None  # with normalized weights; None: the model is in training mode
     encoder_taps: Tensor | None = None  # `tap_weight` of the first layers, (kernel·2D, D); None: weights are quantized
     decoder_taps: Tensor | None = None
 
@@ -64,13 +64,13 @@ class ConvS2SPlan:
         self.compiled = self.compile()
 
     def compile(self) -> Compiled:
-        """Normalise weights; with `quantize`, quantize all matrices but those with weight normalization."""
+        """Normalize weights; with `quantize`, quantize all matrices but those with weight normalization."""
         fingerprint = Fingerprint(self.model)
         if any(module.training for module in self.model.modules()):
             return Compiled(fingerprint, None)
         with torch.no_grad():
-            normalised = [part.direction for part in normalised_projections(self.model)]
-            model = normalised_copy(quantized_copy(self.model, normalised) if self.quantize else self.model)
+            normalized = [part.direction for part in normalized_projections(self.model)]
+            model = normalized_copy(quantized_copy(self.model, normalized) if self.quantize else self.model)
         encoder, decoder = model.encoder_layers()[0].convolution, model.decoder_layers()[0].convolution
         projections = model.source_width, model.target_width, encoder.projection, decoder.projection
         if any(isinstance(projection.weight(), QuantizedParameter) for projection in projections):
@@ -89,7 +89,7 @@ class ConvS2SPlan:
         return compiled
 
     def inference_model(self, compiled: Compiled) -> ConvS2S:
-        """The model with normalised weights; the model itself under gradients, autocast and in training mode."""
+        """The model with normalized weights; the model itself under gradients, autocast and in training mode."""
         return (compiled.model if runs_plan(self.model.output_bias) else None) or self.model
 
     @property
@@ -166,16 +166,16 @@ def runs_plan(weight: Tensor) -> bool:
     return not torch.is_grad_enabled() and not torch.is_autocast_enabled(weight.device.type)
 
 
-def normalised_projections(model: ConvS2S) -> list[Projection]:
+def normalized_projections(model: ConvS2S) -> list[Projection]:
     """The projections with weight normalization."""
     return [part for part in model.modules() if isinstance(part, Projection) and part.scale is not None]
 
 
-def normalised_copy(model: ConvS2S) -> ConvS2S:
-    """A copy of a model with normalised weights instead of directions and scales; all other tensors are shared."""
+def normalized_copy(model: ConvS2S) -> ConvS2S:
+    """A copy of a model with normalized weights instead of directions and scales; all other tensors are shared."""
     memo: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     found = copy.deepcopy(model, memo)
-    for part in normalised_projections(found):
+    for part in normalized_projections(found):
         with torch.no_grad():
             part.direction = nn.Parameter(part.weight(), requires_grad=False)
         part.scale = None

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 Weights = npt.NDArray[np.floating[Any]]
 
 SHADES = "·░▒▓█"
-COLORS = (231, 189, 153, 111, 75, 68, 32, 26, 18)  # of the 256-colour palette, white to dark blue
+COLORS = (231, 189, 153, 111, 75, 68, 32, 26, 18)  # of the 256-color palette, white to dark blue
 HEADER_HEIGHT = 14
-SMALLEST_LABEL = 6
+MIN_LABEL = 6
 
 COLOR_MAP = "Blues"
 TITLE_FONT = 11.0
-LONGEST_LABEL = 40
+MAX_LABEL_LENGTH = 40
 PANEL_INCHES = 0.9  # minimum width, for the title of a panel
 POINTS_PER_INCH = 72
 LETTER = 0.62  # mean letter width relative to the font size; also the font size relative to the cell
@@ -88,7 +88,7 @@ def checked(source: Sequence[str], target: Sequence[str], weights: Weights) -> W
     if matrix.shape != (len(target), len(source)):
         raise SaccadeError(
             f"attention of shape {matrix.shape} for {len(target)} target and {len(source)} source pieces",
-            do="give one row of weights for each target piece and one column for each source piece",
+            hint="give one row of weights for each target piece and one column for each source piece",
         )
     if not matrix.size:
         raise SaccadeError(f"nothing to plot: {len(target)} target and {len(source)} source pieces")
@@ -98,7 +98,7 @@ def checked(source: Sequence[str], target: Sequence[str], weights: Weights) -> W
 def fit(source: Sequence[str], target: Sequence[str], width: int) -> Layout:
     """The widest columns that fit one band, or else the smallest number of bands."""
     longest = max(cells(visible(piece)) for piece in target)
-    label_width = min(longest, max(SMALLEST_LABEL, width // 3))
+    label_width = min(longest, max(MIN_LABEL, width // 3))
     available = max(width - label_width - 1, 2)
     wide = any(cells(cluster) > 1 for piece in source for cluster in clusters(visible(piece)))
     if not wide and available // 2 < len(source) <= available:
@@ -178,11 +178,11 @@ def plot_heads_png(
         raise SaccadeError("nothing to plot: no layer has a head")
     longest = max(len(source), len(target))
     cell = max(PANEL_INCHES / longest, min(0.16, 3.2 / longest))
-    labelled = cell >= 0.1
+    labeled = cell >= 0.1
     font = min(7.0, font_size(cell))
     panel_width, panel_height = max(cell * len(source), PANEL_INCHES), cell * len(target)
-    width = max(across * (panel_width + 0.15) + 0.9 + label_inches(target if labelled else (), font), 3.0)
-    height = down * (panel_height + 0.35) + label_inches(source if labelled else (), font)
+    width = max(across * (panel_width + 0.15) + 0.9 + label_inches(target if labeled else (), font), 3.0)
+    height = down * (panel_height + 0.35) + label_inches(source if labeled else (), font)
     heading = wrapped(title, width)
     figure = new_figure(width, height + heading.inches)
     strongest = max(float(head.max()) for heads in panels.values() for head in heads)
@@ -193,8 +193,8 @@ def plot_heads_png(
                 axes.set_axis_off()
                 continue
             image = heat_map(axes, heads[column], strongest=strongest, cell=cell)
-            label_source(axes, source if labelled and row == 0 else (), font)
-            label_target(axes, target if labelled and column == 0 else (), font)
+            label_source(axes, source if labeled and row == 0 else (), font)
+            label_target(axes, target if labeled and column == 0 else (), font)
             axes.set_title(f"layer {layer}, head {column}", fontsize=7, pad=3)
     figure.suptitle(heading.text, fontsize=TITLE_FONT)
     bar = figure.colorbar(image, ax=grid, fraction=0.02, pad=0.01, aspect=25, shrink=min(1.0, 2.5 / height))
@@ -214,7 +214,7 @@ def label_inches(pieces: Sequence[str], font: float) -> float:
 
 def label_of(piece: str) -> str:
     """A piece as an axis label."""
-    return clip(visible(piece), LONGEST_LABEL)
+    return clip(visible(piece), MAX_LABEL_LENGTH)
 
 
 class Heading(NamedTuple):
@@ -255,6 +255,6 @@ def label_target(axes: Axes, target: Sequence[str], font: float) -> None:
 
 
 def plain_bar(bar: Colorbar) -> None:
-    """Format a colour bar without outline and ticks."""
+    """Format a color bar without outline and ticks."""
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7, length=0)

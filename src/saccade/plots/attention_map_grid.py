@@ -26,8 +26,8 @@ from saccade.plots.attention_map import (
 from saccade.plots.figure import new_figure, save_figure
 
 COLUMNS = 3
-LARGEST_CELL = 0.22  # inches
-LARGEST_PANEL = 5.0
+MAX_CELL = 0.22  # inches
+MAX_PANEL = 5.0
 NAME_FONT = 10.0
 
 
@@ -46,7 +46,7 @@ def plot_attention_grid(panels: Sequence[Panel], path: str | Path, *, title: str
         raise SaccadeError("no model has an alignment to plot")
     matrices = [checked(panel.source, panel.target, panel.weights) for panel in panels]
     longest = max(max(matrix.shape) for matrix in matrices)
-    cell = min(LARGEST_CELL, LARGEST_PANEL / longest)
+    cell = min(MAX_CELL, MAX_PANEL / longest)
     font = min(8.0, font_size(cell))
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)

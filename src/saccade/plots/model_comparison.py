@@ -12,7 +12,7 @@ from saccade.plots.figure import new_figure, save_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The palette of Okabe and Ito is safe for colour-blind readers; the markers differ too.
+# The palette of Okabe and Ito is safe for color-blind readers; the markers differ too.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31", "#7f7f7f")
 MARKS = "osD^vPX*h"
 OFFSET = 0.08  # between models, as a share of the distance between buckets: error bars must not overlap

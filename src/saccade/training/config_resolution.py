@@ -86,7 +86,7 @@ def resolve_resumed(path: Path, overrides: Mapping[str, Any] | None = None) -> R
     """Resolve the config of a run that is resumed from its run directory."""
     directory = RunDirectory(Path(path))
     if not directory.config.is_file():
-        raise SaccadeError("not a run directory", where=str(path), do="name the --output of an earlier run")
+        raise SaccadeError("not a run directory", where=str(path), hint="name the --output of an earlier run")
     before = load_saved_config(directory.config)
     config = load_saved_config(directory.config, {**(overrides or {}), "output": str(path)})
     return ResumedConfig(directory, before, config)
@@ -151,7 +151,7 @@ def check_recipe_fits_start(recipe: Mapping[str, Any], overrides: Mapping[str, A
         usual = {hyphenated(name): FINE_TUNING.get(name, value) for name, value in conflicts.items()}
         raise SaccadeError(
             f"{where} is a recipe for training from scratch, not for starting from {start}: {listed}",
-            do="give these settings, for example: "
+            hint="give these settings, for example: "
             + " ".join(f"--training.{name} {value}" for name, value in usual.items()),
         )
 
@@ -202,13 +202,13 @@ def risk_criterion(values: Mapping[str, Any]) -> dict[str, Any]:
 def check_complete(config: RunConfig) -> None:
     """Reject a config without training data, run directory, or needed validation data, or with an unknown metric."""
     if not config.data.source:
-        raise SaccadeError("no training data", do="give --source and --target, or a recipe")
+        raise SaccadeError("no training data", hint="give --source and --target, or a recipe")
     if config.output is None:
-        raise SaccadeError("no run directory", do="give --output runs/NAME")
+        raise SaccadeError("no run directory", hint="give --output runs/NAME")
     needs_validation = config.training.patience or config.training.criterion != "loss"
     if needs_validation and not (config.data.valid_source or config.data.hold_out):
         raise SaccadeError(
-            "early stopping and a criterion need validation data", do="give --valid-source, or --data.hold-out 500"
+            "early stopping and a criterion need validation data", hint="give --valid-source, or --data.hold-out 500"
         )
     for name in config.training.metrics:
         find_metric(name)

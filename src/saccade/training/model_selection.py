@@ -34,7 +34,7 @@ class BestModel(NamedTuple):
     """Validation of the model in model-best."""
 
     validation: Validation | None = None
-    value: float = math.inf  # of the criterion, to minimise
+    value: float = math.inf  # of the criterion, to minimize
 
 
 class ModelSelection:
@@ -110,12 +110,12 @@ class ModelSelection:
         try:
             weights = average_weights(paths)
         except SaccadeError as error:
-            self.tracker.say(f"checkpoints are not averaged: {error.where}: {error.what}")
+            self.tracker.log(f"checkpoints are not averaged: {error.where}: {error.what}")
             return
         copy_weights(self.model, weights, paths[0])
         note = f"Weights are the average of {len(paths)} checkpoints, {paths[0].name} to {paths[-1].name}."
         validation = self.validate(self.valid) if self.valid else None
-        self.tracker.say(f"average of the last {len(paths)} checkpoints: {validation or 'not validated'}")
+        self.tracker.log(f"average of the last {len(paths)} checkpoints: {validation or 'not validated'}")
         self.save_if_best(progress, validation, note)
         load_weights(self.model, paths[-1] / WEIGHTS)
 
@@ -129,7 +129,7 @@ class ModelSelection:
         if completed and self.training.average_last > 1:
             self.validate_average(progress)
         if self.best.validation:
-            self.tracker.say(f"best model: {self.directory.best}: {self.best.validation}")
+            self.tracker.log(f"best model: {self.directory.best}: {self.best.validation}")
 
     def validate(self, valid: Corpus) -> Validation:
         """Validate the current weights."""

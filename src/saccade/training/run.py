@@ -74,7 +74,9 @@ def continue_run(resumed: ResumedConfig) -> RunResult:
                 rewrite_config(directory, config)
             except OSError as error:
                 raise SaccadeError(
-                    f"cannot be written: {error.strerror}", where=str(directory.config), do="free some space and retry"
+                    f"cannot be written: {error.strerror}",
+                    where=str(directory.config),
+                    hint="free some space and retry",
                 ) from None
         choice = config.choice()
         tracker = make_tracker(config, choice, directory, group)
@@ -102,7 +104,7 @@ def make_tracker(config: RunConfig, choice: Choice, directory: RunDirectory, gro
 def execute(context: RunContext) -> RunResult:
     """Prepare, train and finish; the log names the run directory in every case."""
     directory, tracker = context.directory, context.tracker
-    tracker.say(f"run directory: {directory.path}")
+    tracker.log(f"run directory: {directory.path}")
     try:
         run = prepare(context)
     except BaseException:
@@ -116,12 +118,12 @@ def execute(context: RunContext) -> RunResult:
             finish(run, completed=interrupted is None)
     except BaseException as error:
         with contextlib.suppress(OSError, SaccadeError):  # report the first error, not a later one
-            tracker.say(f"run directory: {directory.path}")
+            tracker.log(f"run directory: {directory.path}")
             tracker.close()
         if isinstance(error, NotFiniteError):
             raise describe_not_finite(run, error) from None
         raise
-    tracker.say(f"run directory: {directory.path}")
+    tracker.log(f"run directory: {directory.path}")
     tracker.close()
     progress = run.loop.progress
     return RunResult(directory, progress.step, run.selection.best.validation, progress.seconds, interrupted)
@@ -136,7 +138,7 @@ def run_updates(run: PreparedRun) -> str | None:
     with GracefulInterrupt() as interruption:
         updates = loop.updates()
         reason = reason_to_stop(run, interruption)
-        tracker.say(f"training begins with step {progress.step + 1:,}" if reason is None else "nothing to do")
+        tracker.log(f"training begins with step {progress.step + 1:,}" if reason is None else "nothing to do")
         while reason is None:
             update = next(updates)
             progress.flops += run.flop_rate.per_token * update.passes * update.target_tokens
@@ -150,7 +152,7 @@ def run_updates(run: PreparedRun) -> str | None:
             if reason is not None or update.step % training.checkpoint_every == 0:
                 save(run)
             run.saver.check()
-        tracker.say(f"stopped after {progress.step:,} updates: {reason}")
+        tracker.log(f"stopped after {progress.step:,} updates: {reason}")
     return interruption.name if interruption.signal is not None else None
 
 
@@ -184,7 +186,7 @@ def finish(run: PreparedRun, *, completed: bool) -> None:
     progress = run.loop.progress
     run.saver.wait()
     run.selection.finish(progress, completed=completed)
-    run.context.tracker.say(
+    run.context.tracker.log(
         f"trained {progress.step:,} updates, {progress.target_tokens:,} target tokens, "
         f"{progress.flops:.2e} FLOPs in {format_duration(progress.seconds)}"
     )
@@ -202,6 +204,6 @@ def describe_not_finite(run: PreparedRun, error: NotFiniteError) -> SaccadeError
     return SaccadeError(
         f"stopped at step {run.loop.progress.step + 1}: {error.what}, in the batch of {error.where}{texts}",
         where=str(directory.path),
-        do=f"last good checkpoint: {kept[-1] if kept else 'none yet'}; lower --training.learning-rate, or inspect "
+        hint=f"last good checkpoint: {kept[-1] if kept else 'none yet'}; lower --training.learning-rate, or inspect "
         "this data",
     )

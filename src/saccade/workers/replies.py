@@ -44,9 +44,9 @@ def reply_to(request: Message, handler: Handler) -> Message:
 
 def error_reply(error: Exception) -> Message:
     """The reply that reports an error; an unexpected one is printed with its traceback."""
-    what, where, do = str(error), None, None
+    what, where, hint = str(error), None, None
     if isinstance(error, SaccadeError):
-        what, where, do = error.what, error.where, error.do
+        what, where, hint = error.what, error.where, error.hint
     elif is_out_of_memory(error):
         what = "out of memory"
     elif isinstance(error, OSError) and error.strerror:
@@ -54,7 +54,7 @@ def error_reply(error: Exception) -> Message:
     else:
         traceback.print_exception(error)
         what = f"{type(error).__name__}: {error}"
-    return Message({"error": {"what": what[:MAX_ERROR_LENGTH], "where": where, "do": do}})
+    return Message({"error": {"what": what[:MAX_ERROR_LENGTH], "where": where, "hint": hint}})
 
 
 def death_reply(status: int) -> Message:
@@ -68,5 +68,5 @@ def result_of(reply: Message) -> Message:
     if "died" in values:
         raise WorkerDiedError(values["died"])
     if "error" in values:
-        raise SaccadeError(values["error"]["what"], where=values["error"]["where"], do=values["error"]["do"])
+        raise SaccadeError(values["error"]["what"], where=values["error"]["where"], hint=values["error"]["hint"])
     return Message(values["result"], reply.arrays)

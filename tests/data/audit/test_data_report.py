@@ -48,7 +48,7 @@ def test_singular_and_plural(kind: str) -> None:
     assert one.startswith("1 pair (50 %) ")
     assert many.startswith("2 pairs (50 %) ")
     assert one.split(") ")[1] != many.split(") ")[1]
-    assert KINDS[kind].do
+    assert KINDS[kind].hint
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -152,7 +152,7 @@ def test_findings_round_trip(pairs: list[Pair], first: int) -> None:
 
 
 @given(pairs=Pairs)
-def test_keys_are_hashes_of_normalised_texts(pairs: list[Pair]) -> None:
+def test_keys_are_hashes_of_normalized_texts(pairs: list[Pair]) -> None:
     findings = examine_chunk(pairs, 1)
     assert np.array_equal(findings.source_keys, keys_of(normalize(pair.source, "nfkc") for pair in pairs))
     normal = [tuple(normalize(text, "nfkc") for text in pair) for pair in pairs]

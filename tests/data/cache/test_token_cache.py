@@ -49,7 +49,7 @@ class Opener:
         return open_cache(
             self.config(**settings),
             tokenizers=tokenizers,
-            say=self.said.append,
+            log=self.said.append,
             progress=lambda *values: self.progress.append(values),
         )
 
@@ -99,7 +99,7 @@ class TestBuilding:
         assert texts_of(found) == pairs
         assert found.report.pairs == len(pairs)
         assert found.seconds is not None
-        assert opened.progress[-1] == ("tokenising", len(pairs), len(pairs))
+        assert opened.progress[-1] == ("tokenizing", len(pairs), len(pairs))
 
     def test_result_does_not_depend_on_workers_or_chunks(self, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
         found = []
@@ -240,14 +240,14 @@ class TestReuse:
         assert texts_of(opened()) == swapped
 
     @pytest.mark.parametrize("changed", ["longer", "same size"])
-    def test_changed_file_is_tokenised_again(self, opened: Opener, pairs: list[Pair], changed: str) -> None:
+    def test_changed_file_is_tokenized_again(self, opened: Opener, pairs: list[Pair], changed: str) -> None:
         first = opened()
         others = [*pairs, Pair("a dog", "ein Hund")] if changed == "longer" else [pairs[1], pairs[0], *pairs[2:]]
         write_tsv(opened.folder / "a.tsv", others, LONG_AGO + 9)
         second = opened()
         assert texts_of(second) == others
         assert second.digest != first.digest
-        assert opened.said == [f"token cache: {opened.folder / 'a.tsv'} has changed: tokenising again"]
+        assert opened.said == [f"token cache: {opened.folder / 'a.tsv'} has changed: tokenizing again"]
         assert len(opened.entries()) == 1
         assert len(first.train) == len(pairs)  # an open memory map of the old entry stays valid
         assert texts_of(first) == pairs
@@ -308,14 +308,14 @@ class TestDamage:
             file.write_bytes(content)
         again = opened(hold_out=5)
         assert again.seconds is not None
-        assert "tokenising again" in opened.said[0]
+        assert "tokenizing again" in opened.said[0]
         assert name in opened.said[0]
         assert opened(hold_out=5).seconds is None
         assert opened.said == []
 
     def test_large_arrays_are_checked_by_size_only(self, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
         built = opened()
-        monkeypatch.setattr(cache, "LARGEST_HASHED", 100)
+        monkeypatch.setattr(cache, "MAX_HASHED_SIZE", 100)
         hashed: list[str] = []
         describe = cache.describe_file
 
@@ -380,7 +380,7 @@ def slow(*arguments):
     return original(*arguments)
 cache_builder.encode = slow
 config = DataConfig(source=sys.argv[1], vocabulary=120, cache=sys.argv[2])
-found = open_cache(config, say=lambda text: print(text, flush=True), progress=lambda *_: None)
+found = open_cache(config, log=lambda text: print(text, flush=True), progress=lambda *_: None)
 print("built" if found.seconds is not None else "reused", len(found.train), flush=True)
 """
 

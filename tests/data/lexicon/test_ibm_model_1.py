@@ -46,7 +46,7 @@ def reference(pairs: list[Pair], iterations: int) -> tuple[dict[tuple[str, str],
 def test_equals_the_reference(pairs: list[Pair], at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with repeated words and several batches."""
     monkeypatch.setattr(ibm_model, "LINKS_AT_ONCE", at_once)
-    monkeypatch.setattr(ibm_model, "MOST_PENDING", at_once)
+    monkeypatch.setattr(ibm_model, "MAX_PENDING", at_once)
     given = [*pairs[::3], Pair("the the book", "das Buch Buch")]
     table = learn_translations(given, iterations=4)
     expected, likelihoods = reference(given, 4)
@@ -89,8 +89,8 @@ def test_pruning_bounds_the_table_and_the_likelihood_still_rises(
     pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = learn_translations(pairs, iterations=3)
-    monkeypatch.setattr(ibm_model, "MOST_LINKS", 40)
-    monkeypatch.setattr(ibm_model, "MOST_PENDING", 10)
+    monkeypatch.setattr(ibm_model, "MAX_LINKS", 40)
+    monkeypatch.setattr(ibm_model, "MAX_PENDING", 10)
     monkeypatch.setattr(ibm_model, "LINKS_AT_ONCE", 50)
     pruned = learn_translations(pairs, iterations=10)
     assert len(pruned.keys) == 40 + len(pruned.target_words) < len(whole.keys)
@@ -99,7 +99,7 @@ def test_pruning_bounds_the_table_and_the_likelihood_still_rises(
 
 
 def test_rare_words_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ibm_model, "MOST_WORDS", 2)
+    monkeypatch.setattr(ibm_model, "MAX_WORDS", 2)
     table = learn_translations([Pair("a b", "x y"), Pair("a c", "x z"), Pair("c d e", "z u v")])
     assert table.source_words == ["", "a", "c"]
     assert table.target_words == ["x", "z"]

@@ -81,7 +81,7 @@ def test_unusual_but_valid_input(data: bytes, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "what", "do"),
+    ("data", "what", "hint"),
     [
         ("hello\nworld\n".encode("utf-16"), "is UTF-16", "iconv -f utf-16 -t utf-8"),
         ("你好\n".encode("utf-16"), "is UTF-16", "iconv -f utf-16 -t utf-8"),
@@ -96,19 +96,19 @@ def test_unusual_but_valid_input(data: bytes, expected: list[str]) -> None:
         (b"%PDF-1.7\n", "PDF", "text file"),
     ],
 )
-def test_other_file_formats_are_one_error(data: bytes, what: str, do: str) -> None:
+def test_other_file_formats_are_one_error(data: bytes, what: str, hint: str) -> None:
     found, errors = lines_of(data)
     assert found == []
     (error,) = errors
     assert what in error.what
-    assert do in str(error.do)
+    assert hint in str(error.hint)
     assert error.line is None
 
 
 class TestLongLines:
     @pytest.fixture(autouse=True)
     def limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(subject, "LONGEST_LINE", 100)
+        monkeypatch.setattr(subject, "MAX_LINE_LENGTH", 100)
         monkeypatch.setattr(subject, "READ_SIZE", 16)
 
     @pytest.mark.parametrize("length", [101, 115, 116, 117, 500])

@@ -61,7 +61,7 @@ def test_values_are_spread_evenly() -> None:
     size = 200_000
     for key in range(5):
         images = permute(np.arange(size), size, key).astype(np.float64) / size
-        # 64 x 64 cells of neighbouring values: chi-square with 4095 degrees of freedom stays within five deviations.
+        # 64 x 64 cells of neighboring values: chi-square with 4095 degrees of freedom stays within five deviations.
         cells = np.bincount(((images[:-1] * 64).astype(int) * 64 + (images[1:] * 64).astype(int)), minlength=4096)
         expected = (size - 1) / 4096
         assert abs(((cells - expected) ** 2).sum() / expected - 4095) < 5 * np.sqrt(2 * 4095)

@@ -83,7 +83,7 @@ class TestEncoding:
     @pytest.mark.parametrize("kind", KINDS)
     @settings(deadline=None, max_examples=50)
     @given(text=st.text(ALPHABET))
-    def test_offsets_cover_the_normalised_text(
+    def test_offsets_cover_the_normalized_text(
         self, trained: dict[TokenizerKind, Tokenizer], kind: TokenizerKind, text: str
     ) -> None:
         encoding = trained[kind].encode(text)
@@ -211,7 +211,7 @@ class TestTokenizer:
         tokenizer = Tokenizer.train("char", ["fi"], size=20, normalization="nfkc")
         assert tokenizer.decode(tokenizer.encode("ﬁ").ids) == "fi"
 
-    def test_forked_process_tokenises_without_warnings(self) -> None:
+    def test_forked_process_tokenizes_without_warnings(self) -> None:
         script = (
             "import os\n"
             "from saccade.data.tokenizers.tokenizer import Tokenizer\n"

@@ -38,10 +38,10 @@ def test_models_that_only_torch_supports(tmp_path):
 def test_unknown_names_and_ensembles_are_usage_errors(folder):
     with pytest.raises(UsageError) as caught:
         load(folder, "cpu", engine="ctranslate")  # type: ignore[arg-type]
-    assert "'ctranslate2'" in caught.value.do
+    assert "'ctranslate2'" in caught.value.hint
     with pytest.raises(UsageError) as caught:
         load(folder, "cpu", engine="ctranslate2", precision="int4")  # type: ignore[arg-type]
-    assert "int8" in caught.value.do
+    assert "int8" in caught.value.hint
     with pytest.raises(UsageError):
         load([folder, folder], "cpu", engine="ctranslate2")
     assert engine_name(load([folder, folder], "cpu")) == "torch"

@@ -246,7 +246,7 @@ def test_damaged_start_model_is_rejected(config, trained, tmp_path):
 
 
 class Silent:
-    def say(self, message):
+    def log(self, message):
         pass
 
     def progress(self, what, done, total):
@@ -304,7 +304,9 @@ def test_recipe_for_training_from_scratch_is_rejected(fresh, trained):
     start = {"start": str(trained)}
     with pytest.raises(SaccadeError, match=r"learning-rate 0\.003.* inverse-sqrt.*max-steps 4") as caught:
         resolve_recipe(fresh, {"training": start, "data": {"tokenizer": "char"}})
-    assert "--training.learning-rate 5e-05 --training.schedule constant --training.warmup-steps 100" in caught.value.do
+    assert (
+        "--training.learning-rate 5e-05 --training.schedule constant --training.warmup-steps 100" in caught.value.hint
+    )
     with pytest.raises(SaccadeError, match=r"learning-rate 0\.003\n"):
         explicit = {name: value for name, value in EXPLICIT.items() if name != "learning_rate"}
         resolve_recipe(fresh, {"training": {**start, **explicit}, "data": {"tokenizer": "char"}})

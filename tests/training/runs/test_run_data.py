@@ -31,7 +31,7 @@ class Listener:
         self.logged: list[str] = []
         self.tasks: dict[str, tuple[int, int | None]] = {}
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         self.logged.append(message)
 
     def progress(self, what: str, done: int, total: int | None) -> None:

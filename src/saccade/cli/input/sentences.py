@@ -15,7 +15,7 @@ from saccade import messages
 from saccade.cli.output.output_paths import STANDARD_STREAM
 from saccade.data.reading.text_lines import READ_SIZE, Lines
 from saccade.errors import SaccadeError, UsageError
-from saccade.file_names import LONGEST_NAME
+from saccade.file_names import MAX_NAME_LENGTH
 
 COUNTED_BYTES = 2**30  # lines of larger files are not counted in advance
 
@@ -34,10 +34,10 @@ class SentenceInput:
         if not sentences:
             return cls(file)
         if file is not None:
-            raise UsageError("sentences and --input are two inputs", do="give one of the two")
+            raise UsageError("sentences and --input are two inputs", hint="give one of the two")
         for sentence in sentences:
             check_sentence(sentence)
-            if len(sentence) < LONGEST_NAME and Path(sentence).is_file():
+            if len(sentence) < MAX_NAME_LENGTH and Path(sentence).is_file():
                 messages.warn(f"'{sentence}' is translated as a sentence; to translate the file: --input {sentence}")
         return cls(sentences=tuple(line for sentence in sentences for line in sentence.split("\n")))
 
@@ -98,7 +98,7 @@ def read_standard_input() -> Iterator[str]:
         raise SaccadeError(
             f"cannot be read: {error.strerror}",
             where="standard input",
-            do="give sentences as arguments, a file with --input FILE, or a pipe",
+            hint="give sentences as arguments, a file with --input FILE, or a pipe",
         ) from None
 
 
@@ -116,5 +116,5 @@ def check_sentence(text: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise UsageError(
-            f"the sentence '{text}' is not UTF-8", do="give it in UTF-8, or in a file: --input FILE"
+            f"the sentence '{text}' is not UTF-8", hint="give it in UTF-8, or in a file: --input FILE"
         ) from None

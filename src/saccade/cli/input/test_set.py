@@ -27,16 +27,16 @@ def read_test_set(
     from saccade.evaluation.reference_files import read_aligned_references, read_keyed_references, read_pairs_to_score
 
     if source is None and (sources_needed or keyed):
-        raise UsageError("no test set is named", do="give --source FILE and --reference FILE")
+        raise UsageError("no test set is named", hint="give --source FILE and --reference FILE")
     if references:
         sources = [] if source is None else read_file(source)
         return (read_keyed_references if keyed else read_aligned_references)(sources, references)
     advice = "give --reference FILE, several times for several references; or one file of pairs as --source FILE"
     if source is None or keyed:
-        raise UsageError("no references are named", do=advice)
+        raise UsageError("no references are named", hint=advice)
     try:
         return read_pairs_to_score(source, source_column=columns[0], target_column=columns[1])
     except FileError as error:
         if error.kind != "no-target":
             raise
-        raise UsageError(f"no references are named, and {source} holds one text per line", do=advice) from None
+        raise UsageError(f"no references are named, and {source} holds one text per line", hint=advice) from None

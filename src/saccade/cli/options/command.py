@@ -45,7 +45,7 @@ class Command(TyperCommand):
         except typer.TyperException as error:
             name = getattr(error, "option_name", None)
             if name is None or name in self.plain_options(ctx):
-                raise UsageError(parser_message(error), do=f"see {ctx.command_path} --help") from None
+                raise UsageError(parser_message(error), hint=f"see {ctx.command_path} --help") from None
             raise self.unknown_option(name, ctx) from None
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -65,7 +65,7 @@ class Command(TyperCommand):
         settings = [f"--{row[0]}" for row in self.settings.describe(ctx.params)] if self.settings is not None else []
         guess = nearest(name, [option for option in self.plain_options(ctx) if option.startswith("--")] + settings)
         advice = f"did you mean '{guess}'? " if guess else ""
-        return UsageError(f"unknown option '{name}'", do=f"{advice}see {ctx.command_path} --help")
+        return UsageError(f"unknown option '{name}'", hint=f"{advice}see {ctx.command_path} --help")
 
 
 def with_default(text: str, default: str) -> str:

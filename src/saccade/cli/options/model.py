@@ -92,10 +92,10 @@ class LexiconOptions:
         path, shortlist = self.lexicon, self.vocabulary_shortlist
         if path is not None and settings.replace_unknown != "lexicon":
             raise UsageError(
-                "--lexicon has no effect", do="add --decoding.replace-unknown lexicon, or leave --lexicon out"
+                "--lexicon has no effect", hint="add --decoding.replace-unknown lexicon, or leave --lexicon out"
             )
         if path is None and settings.replace_unknown == "lexicon":
-            raise UsageError("--decoding.replace-unknown lexicon needs a lexicon", do="give --lexicon FILE")
+            raise UsageError("--decoding.replace-unknown lexicon needs a lexicon", hint="give --lexicon FILE")
         translator.lexicon = None if path is None else read_lexicon(path)
         translator.check_replacement(settings)
         translator.shortlist = None if shortlist is None else read_shortlist(shortlist, translator.tokenizers)
@@ -117,7 +117,7 @@ class System:
             for name in ("ensemble_mean", "ensemble_weights"):
                 if getattr(options, name) is not None:
                     option = f"--{name.replace('_', '-')}"
-                    raise UsageError(f"{option} needs several models", do="name the others with --ensemble RUN")
+                    raise UsageError(f"{option} needs several models", hint="name the others with --ensemble RUN")
             return cls(run)
         mean = options.ensemble_mean or "arithmetic"
         return cls(run, tuple(options.ensemble), mean, parse_weights(options.ensemble_weights))
@@ -132,7 +132,7 @@ class System:
         try:
             shares_of(self.weights, 1 + len(self.others))
         except SaccadeError as error:
-            raise UsageError(error.what, do=error.do) from None
+            raise UsageError(error.what, hint=error.hint) from None
         translator = load(
             [self.run, *self.others],
             device,
@@ -165,5 +165,5 @@ def parse_weights(text: str | None) -> tuple[float, ...] | None:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise UsageError(
-            f"'{text}' is not a list of weights", do="give numbers separated by commas: --ensemble-weights 2,1"
+            f"'{text}' is not a list of weights", hint="give numbers separated by commas: --ensemble-weights 2,1"
         ) from None

@@ -102,7 +102,7 @@ def apply_settings(make: Callable[[Mapping[str, Any]], T], settings: Mapping[str
             make({})
         except SaccadeError:
             raise error from None
-        raise UsageError(error.what, do=error.do) from None
+        raise UsageError(error.what, hint=error.hint) from None
 
 
 def decoding_settings(
@@ -112,10 +112,10 @@ def decoding_settings(
     groups = parse_settings(context)
     for group in groups:
         if group != "decoding":
-            raise UsageError(f"unknown setting '--{group}.…'", do=did_you_mean(group, ["decoding"]))
+            raise UsageError(f"unknown setting '--{group}.…'", hint=did_you_mean(group, ["decoding"]))
     changes = groups.get("decoding", {})
     if not isinstance(changes, dict):
-        raise UsageError("--decoding is a group of settings", do=f"see {context.command_path} --help")
+        raise UsageError("--decoding is a group of settings", hint=f"see {context.command_path} --help")
     given = {name: value for name, value in (shortcuts or {}).items() if value is not None}
     settings = apply_settings(translator.settings, {**changes, **given})
     messages.detail("decoding: " + ", ".join(f"{name} {value}" for name, value in settings.model_dump().items()))

@@ -105,7 +105,7 @@ def new_run_config(
     if not config.data.source:
         raise UsageError(
             "no training data is named",
-            do=f"give --source FILE and --target FILE, or a recipe: saccade {command} recipes/multi30k.yaml",
+            hint=f"give --source FILE and --target FILE, or a recipe: saccade {command} recipes/multi30k.yaml",
         )
     return config
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def draw(explanation: Explanation) -> str:
-    """The attention map as text; in colour on a terminal unless NO_COLOR is set."""
+    """The attention map as text; in color on a terminal unless NO_COLOR is set."""
     from saccade.plots.attention_map import draw_terminal
 
     return draw_terminal(

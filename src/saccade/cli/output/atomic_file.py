@@ -13,9 +13,9 @@ from saccade.folder import fsync
 def check_writable(path: Path) -> None:
     """Raise an error if no file can be written at this path."""
     if path.is_dir():
-        raise SaccadeError("is a directory", where=str(path), do="name a file in it")
+        raise SaccadeError("is a directory", where=str(path), hint="name a file in it")
     if not path.absolute().parent.is_dir():
-        raise SaccadeError("no such directory", where=str(path.parent), do="create it first, or choose another path")
+        raise SaccadeError("no such directory", where=str(path.parent), hint="create it first, or choose another path")
     try:
         if path.is_file():
             path.open("ab").close()  # fails if the file is write-protected
@@ -52,7 +52,7 @@ def errors_about(path: Path) -> Iterator[None]:
     except OSError as error:
         raise not_written(path, error) from None
     except SaccadeError as error:
-        raise SaccadeError(error.what, where=str(path), do=error.do or "choose another path") from None
+        raise SaccadeError(error.what, where=str(path), hint=error.hint or "choose another path") from None
 
 
 def write_text_atomically(path: Path, text: str) -> None:

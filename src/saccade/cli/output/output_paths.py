@@ -33,21 +33,21 @@ def check_outputs(outputs: Mapping[str, str | Path | None], inputs: Iterable[Pat
     seen: dict[Path, str] = {}
     for option, path in files.items():
         if str(path) == STANDARD_STREAM:
-            raise UsageError(f"{option} cannot go to standard output", do="name a file")
+            raise UsageError(f"{option} cannot go to standard output", hint="name a file")
         check_not_input(option, path, inputs)
         check_not_part_of_model(option, path)
         check_writable(path)
         if path.is_file() or not path.exists():  # several outputs may go to one device or pipe
             other = seen.setdefault(path.resolve(), option)
             if other != option:
-                raise UsageError(f"{other} and {option} name the same file {path}", do="name two files")
+                raise UsageError(f"{other} and {option} name the same file {path}", hint="name two files")
 
 
 def check_not_input(option: str, output: Path, inputs: Iterable[Path | None]) -> None:
     """Raise an error if an output would overwrite an input file."""
     for path in inputs:
         if path is not None and output.is_file() and path.exists() and output.samefile(path):
-            raise UsageError(f"{option} would overwrite the input {path}", do="name another file")
+            raise UsageError(f"{option} would overwrite the input {path}", hint="name another file")
 
 
 def check_not_part_of_model(option: str, path: Path) -> None:
@@ -55,9 +55,9 @@ def check_not_part_of_model(option: str, path: Path) -> None:
     resolved = path.resolve()
     for folder in resolved.parents:
         if is_model(folder):
-            raise UsageError(f"{option} {path} is inside the model folder {folder}", do="name a path elsewhere")
+            raise UsageError(f"{option} {path} is inside the model folder {folder}", hint="name a path elsewhere")
         if all((folder / name).is_file() for name in RUN_MARKS) and resolved.relative_to(folder).parts[0] in RUN_PARTS:
-            raise UsageError(f"{option} {path} is a part of the run {folder}", do="name another path")
+            raise UsageError(f"{option} {path} is a part of the run {folder}", hint="name another path")
 
 
 def is_model(folder: Path) -> bool:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from saccade.data.audit.duplicates import EXAMPLES, DuplicateCounter, Keys, Repeat
 from saccade.data.audit.report import (
-    FEWEST_TO_JUDGE,
     KINDS,
     LONG,
+    MIN_TO_JUDGE,
     RATIO,
     RATIO_FROM,
     SEVERITIES,
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """Statistics and faults of one chunk of pairs; the keys are hashes of the normalised texts."""
+    """Statistics and faults of one chunk of pairs; the keys are hashes of the normalized texts."""
 
     first: int
     source_characters: int
@@ -69,7 +69,7 @@ class Findings:
         return len(self.source_keys)
 
     def to_bytes(self) -> bytes:
-        """Serialise as the length of a JSON header, the header, and the two arrays."""
+        """Serialize as the length of a JSON header, the header, and the two arrays."""
         arrays_of = ("source_keys", "pair_keys")
         header = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in arrays_of}
         data = json.dumps(header).encode("ascii")
@@ -270,7 +270,7 @@ class Examination:
             for kind, count in self._counts.items()
         ]
         for kind, keys in (("equal-sources", self._source_keys), ("equal-targets", self._target_keys)):
-            if keys is not None and keys[0] == keys[1] != int(EMPTY_KEY[0]) and self._pairs >= FEWEST_TO_JUDGE:
+            if keys is not None and keys[0] == keys[1] != int(EMPTY_KEY[0]) and self._pairs >= MIN_TO_JUDGE:
                 faults.append(make_fault(kind, self._pairs, self._pairs))
         counted = self._duplicates
         counted.count()

@@ -22,7 +22,7 @@ class FaultKind(NamedTuple):
 
     description: str  # continues "12 pairs (3.4 %) "
     tolerated: float
-    do: str
+    hint: str
 
 
 # A tolerated share of 1 never warns. Corpora of millions of lines have a few of every fault, which need no warning.
@@ -40,11 +40,11 @@ KINDS: dict[str, FaultKind] = {
     "replacement": FaultKind(
         "hold the replacement character U+FFFD", 0.001, "the text was decoded wrongly: convert the original"
     ),
-    "control": FaultKind("hold control characters", 0.001, "normalisation removes them; where do they come from?"),
-    "surrogate": FaultKind("hold an unpaired surrogate", 0.0, "normalisation removes them; write the text as UTF-8"),
-    "noncharacter": FaultKind("hold noncharacters such as U+FFFE", 0.001, "normalisation removes them"),
+    "control": FaultKind("hold control characters", 0.001, "normalization removes them; where do they come from?"),
+    "surrogate": FaultKind("hold an unpaired surrogate", 0.0, "normalization removes them; write the text as UTF-8"),
+    "noncharacter": FaultKind("hold noncharacters such as U+FFFE", 0.001, "normalization removes them"),
     "byte-order-mark": FaultKind(
-        "hold a byte order mark inside the text", 0.001, "from concatenated files; normalisation removes it"
+        "hold a byte order mark inside the text", 0.001, "from concatenated files; normalization removes it"
     ),
     "zero-width": FaultKind(
         "hold invisible characters (zero-width space, soft hyphen …)",
@@ -78,7 +78,7 @@ SINGULAR = {"have": "has", "hold": "holds", "repeat": "repeats", "are": "is"}
 OVERLAPS = frozenset({"valid-pair", "valid-source", "test-pair", "test-source"})
 # If every pair has one of these faults, the data is useless for training.
 WORTHLESS_IF_ALL = frozenset({"empty-source", "empty-target", "equal-sources", "equal-targets"})
-FEWEST_TO_JUDGE = 10  # a toy corpus of three pairs may well have equal targets
+MIN_TO_JUDGE = 10  # a toy corpus of three pairs may well have equal targets
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class DataReport:
         lines: list[str] = []
         for fault in (*self.of("error"), *self.of("warning")):
             where = f" (first: {fault.examples[0].corpus}, pair {fault.examples[0].pair:,})" if fault.examples else ""
-            lines.append(f"{fault.severity}: {fault}{where}; {KINDS[fault.kind].do}")
+            lines.append(f"{fault.severity}: {fault}{where}; {KINDS[fault.kind].hint}")
         return lines
 
     def lines(self) -> list[str]:
@@ -145,7 +145,7 @@ class DataReport:
                 lines.append(f"{severity}: {fault}")
                 lines += [f"    {example}" for example in fault.examples]
                 if severity != "information":
-                    lines.append(f"  {KINDS[fault.kind].do}")
+                    lines.append(f"  {KINDS[fault.kind].hint}")
         if not self.faults:
             lines.append("no faults found in the texts")
         return lines
@@ -168,7 +168,7 @@ def make_fault(kind: str, count: int, total: int, examples: tuple[FaultExample, 
     """A fault of `count` of `total` pairs; the share decides the severity."""
     share = count / total if total else 0.0
     severity: Severity = "information" if share <= KINDS[kind].tolerated else "warning"
-    if kind in WORTHLESS_IF_ALL and count == total >= FEWEST_TO_JUDGE:
+    if kind in WORTHLESS_IF_ALL and count == total >= MIN_TO_JUDGE:
         severity = "error"
     return Fault(kind, severity, count, share, examples)
 

@@ -1,1 +1,1 @@
-"""The token cache: tokenised corpora on disk."""
+"""The token cache: tokenized corpora on disk."""

@@ -68,7 +68,7 @@ def examine(config: DataConfig, valid: list[Pair], progress: ProgressCallback) -
             progress("examining", sum(pairs), None)
     for source, count in zip(config.source, pairs, strict=True):
         if not count:
-            raise SaccadeError("has no pairs", where=source, do="give a file with at least one pair")
+            raise SaccadeError("has no pairs", where=source, hint="give a file with at least one pair")
     progress("examining", sum(pairs), sum(pairs))
     return Examined(sum(pairs), examination.finish(), hold_out.choose())
 
@@ -122,12 +122,12 @@ def encode(
             held += [chunk.pairs[index] for index in np.flatnonzero(arrays["held"])]
             parts[chunk.corpus] += len(arrays["source_lengths"])
             done += len(chunk.pairs)
-            progress("tokenising", done, max(done, examined.pairs))
+            progress("tokenizing", done, max(done, examined.pairs))
         store.finish(tuple(parts), dropped)
     for source, count in zip(config.source, parts, strict=True):
         if not count:
             raise SaccadeError(
-                "all pairs were dropped by the filters", where=source, do=f"raise --data.max-length; {dropped}"
+                "all pairs were dropped by the filters", where=source, hint=f"raise --data.max-length; {dropped}"
             )
     return held
 

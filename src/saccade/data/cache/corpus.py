@@ -1,4 +1,4 @@
-"""A tokenised parallel corpus in flat arrays, in memory or memory-mapped."""
+"""A tokenized parallel corpus in flat arrays, in memory or memory-mapped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Tokenised pairs; example i is `ids[offsets[i]:offsets[i + 1]]` of each side, the end symbol included.
+    """Tokenized pairs; example i is `ids[offsets[i]:offsets[i + 1]]` of each side, the end symbol included.
 
     Several corpora are concatenated. No method allocates memory proportional to the corpus.
     """
@@ -131,7 +131,7 @@ def build_corpus(
     keep_text: bool = False,
     filtered: bool = True,
 ) -> Corpus:
-    """Tokenise pairs into memory; unless `filtered` is false, drop and count empty, long and unequal pairs."""
+    """Tokenize pairs into memory; unless `filtered` is false, drop and count empty, long and unequal pairs."""
     dropped = DroppedPairs(max_length=config.max_length, max_ratio=config.max_ratio)
     sources, targets = SequenceBuffer(), SequenceBuffer()
     texts: list[Pair] = []

@@ -1,4 +1,4 @@
-"""A tokenised corpus on disk: flat arrays, written chunk by chunk and memory-mapped for reading.
+"""A tokenized corpus on disk: flat arrays, written chunk by chunk and memory-mapped for reading.
 
 source.ids, target.ids            the concatenated ids
 source.offsets, target.offsets    the start offset of each sequence, and the end of the last one

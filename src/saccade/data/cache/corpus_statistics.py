@@ -1,4 +1,4 @@
-"""Statistics of a tokenised corpus, counted while it is written."""
+"""Statistics of a tokenized corpus, counted while it is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALLOWANCE = 10  # target tokens allowed for any source length; the length limit 
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """Sizes of a tokenised corpus; lengths and token counts include the end symbols."""
+    """Sizes of a tokenized corpus; lengths and token counts include the end symbols."""
 
     pairs: int = 0
     source_tokens: int = 0

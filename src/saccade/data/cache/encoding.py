@@ -1,4 +1,4 @@
-"""Tokenising and filtering a chunk of pairs, in this process or in a worker process."""
+"""Tokenizing and filtering a chunk of pairs, in this process or in a worker process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EncodedPairs:
 def encode_pairs(
     pairs: Sequence[Pair], tokenizers: Tokenizers, *, max_length: int, max_ratio: float, filtered: bool = True
 ) -> EncodedPairs:
-    """Tokenise pairs; unless `filtered` is false, drop and count empty, long and unequal pairs."""
+    """Tokenize pairs; unless `filtered` is false, drop and count empty, long and unequal pairs."""
     sources = tokenizers.source.encode_batch([pair.source for pair in pairs])
     targets = tokenizers.target.encode_batch([pair.target for pair in pairs])
     pair_filter = PairFilter(max_length=max_length, max_ratio=max_ratio)

@@ -1,4 +1,4 @@
-"""The token cache: tokenised data on disk, reused until the input files or the settings change.
+"""The token cache: tokenized data on disk, reused until the input files or the settings change.
 
 The name of an entry is a hash of the input paths and of every setting that affects tokens:
 
@@ -57,7 +57,7 @@ FORMAT = 1  # increase it whenever equal texts and settings would give different
 ENTRY = "entry.json"
 TIMES = "times.json"
 LOCK = ".lock"
-LARGEST_HASHED = 2**28  # bytes: larger arrays are checked by size only, smaller ones are hashed at every start
+MAX_HASHED_SIZE = 2**28  # bytes: larger arrays are checked by size only, smaller ones are hashed at every start
 HASHING_THREADS = 4
 TIME_RESOLUTION = 2 * 10**9  # nanoseconds: the coarsest modification times of any file system
 
@@ -96,7 +96,7 @@ def open_cache(
     config: DataConfig,
     *,
     tokenizers: Tokenizers | None = None,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     progress: ProgressCallback,
     locked: Callable[[], None] = lambda: None,
 ) -> CachedData:
@@ -110,10 +110,10 @@ def open_cache(
     own = None if tokenizers is None else tokenizers_digest(tokenizers)
     for candidate in dict.fromkeys((None, own)):  # given tokenizers were usually trained on this data: try None first
         path = root / entry_name(config, inputs, candidate)
-        with entry_lock(path, say):
+        with entry_lock(path, log):
             locked()
             locked = do_nothing
-            found = usable(path, inputs, say)
+            found = usable(path, inputs, log)
             if found is not None and (own is None or own == tokenizers_digest(found.tokenizers)):
                 return found
             if candidate == own:
@@ -189,7 +189,7 @@ def build_entry(
     return open_entry(path, seconds=time.perf_counter() - began)
 
 
-def usable(path: Path, inputs: InputFiles, say: Callable[[str], None]) -> CachedData | None:
+def usable(path: Path, inputs: InputFiles, log: Callable[[str], None]) -> CachedData | None:
     """Open an entry if it is intact and its inputs are unchanged; else say why not and return None."""
     recover_quietly(path)
     if not path.exists():
@@ -197,14 +197,14 @@ def usable(path: Path, inputs: InputFiles, say: Callable[[str], None]) -> Cached
     try:
         changed = changed_input(path, inputs)
         if changed is not None:
-            say(f"token cache: {changed} has changed: tokenising again")
+            log(f"token cache: {changed} has changed: tokenizing again")
             return None
         verify_entry(path)
         return open_entry(path)
     except SaccadeError as error:
-        say(f"token cache: {error.where} {error.what}: tokenising again")
+        log(f"token cache: {error.where} {error.what}: tokenizing again")
     except (OSError, KeyError, TypeError, ValueError) as error:  # intact, but not in the format of this version
-        say(f"token cache: {path} cannot be used ({error}): tokenising again")
+        log(f"token cache: {path} cannot be used ({error}): tokenizing again")
     return None
 
 
@@ -240,7 +240,7 @@ def note_times(path: Path, inputs: InputFiles) -> None:
 def verify_entry(path: Path) -> None:
     """Check all files of an entry against its manifest; of very large arrays only the sizes."""
     manifest = read_json(path / MANIFEST)["files"]
-    large = sum(manifest[name]["bytes"] for name in ARRAYS) > LARGEST_HASHED
+    large = sum(manifest[name]["bytes"] for name in ARRAYS) > MAX_HASHED_SIZE
     for name, expected in manifest.items():
         file = path / Path(name).name
         if not file.is_file():
@@ -268,7 +268,7 @@ def open_entry(path: Path, seconds: float | None = None) -> CachedData:
 
 
 @contextlib.contextmanager
-def entry_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+def entry_lock(path: Path, log: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of an entry; a read-only cache needs no lock, because no process can build there."""
     with contextlib.ExitStack() as stack:
         try:
@@ -279,7 +279,7 @@ def entry_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
                 raise unwritable(path.parent, error) from None
         else:
             if not lock_file(file.fileno(), wait=False):
-                say(f"token cache: waiting for another process that builds {path}")
+                log(f"token cache: waiting for another process that builds {path}")
                 lock_file(file.fileno(), wait=True)
         yield
 
@@ -305,5 +305,5 @@ def unwritable(root: Path, error: OSError) -> SaccadeError:
     return SaccadeError(
         f"the token cache cannot be written: {error.strerror or error}",
         where=str(root),
-        do="free some space, or choose another folder with --data.cache DIR",
+        hint="free some space, or choose another folder with --data.cache DIR",
     )

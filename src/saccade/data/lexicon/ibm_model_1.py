@@ -1,4 +1,4 @@
-"""Word translation probabilities: IBM Model 1, trained on parallel text by expectation maximisation.
+"""Word translation probabilities: IBM Model 1, trained on parallel text by expectation maximization.
 
 Brown et al. 1993, "The Mathematics of Statistical Machine Translation", section 4.1. The probability of a target t of m
 words given a source s of l words, with the empty word as s_0, is (equation 16, without the constant of the length)
@@ -8,7 +8,7 @@ words given a source s of l words, with the empty word as s_0, is (equation 16, 
 and an iteration sets p(t | s) to the share of t in the expected number of words that s was translated by (equations 14
 and 17). The likelihood never falls.
 
-Departures: only word pairs (links) that co-occur have a probability, and of these only the MOST_LINKS most frequent, so
+Departures: only word pairs (links) that co-occur have a probability, and of these only the MAX_LINKS most frequent, so
 that memory is bounded. The links are fixed before the first iteration, so the likelihood still never falls. The empty
 word keeps all its links: every target word has at least one.
 """
@@ -28,9 +28,9 @@ from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer import require_reiterable
 from saccade.errors import SaccadeError
 
-MOST_WORDS = 1_000_000  # per side
-MOST_LINKS = 8_000_000  # word pairs that have a probability; 24 bytes each
-MOST_PENDING = 2_000_000  # counted links that are buffered before they are merged
+MAX_WORDS = 1_000_000  # per side
+MAX_LINKS = 8_000_000  # word pairs that have a probability; 24 bytes each
+MAX_PENDING = 2_000_000  # counted links that are buffered before they are merged
 LINKS_AT_ONCE = 500_000  # links per batch
 LONGEST = 256  # words; longer pairs are skipped: they have many links with little information
 EMPTY = 0  # the id of the empty source word
@@ -111,7 +111,7 @@ def learn_translations(
     sentences = Sentences(pairs, ["", *source_words], target_words, normalization)
     keys = count_links(sentences)
     source = keys // len(target_words)
-    probabilities = normalised(np.ones(len(keys)), source)
+    probabilities = normalized(np.ones(len(keys)), source)
     log_likelihoods: list[float] = []
     for iteration in range(1, iterations + 1):
         expected = np.zeros(len(keys))
@@ -122,26 +122,26 @@ def learn_translations(
             tokens += len(links.choices)
         log_likelihoods.append(log_likelihood)
         progress(iteration, log_likelihood / max(1, tokens))
-        probabilities = normalised(expected, source)
+        probabilities = normalized(expected, source)
     return TranslationTable(["", *source_words], target_words, keys, probabilities, log_likelihoods)
 
 
 def count_words(pairs: Iterable[Pair], normalization: Normalization | None) -> tuple[list[str], list[str]]:
-    """The words of both sides, most frequent first, at most MOST_WORDS each."""
+    """The words of both sides, most frequent first, at most MAX_WORDS each."""
     counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for pair in pairs:
         sides = [words_of(text, normalization) for text in pair]
         if fits(*sides):
             for count, words in zip(counts, sides, strict=True):
                 count.update(words)
-                if len(count) > 2 * MOST_WORDS:
+                if len(count) > 2 * MAX_WORDS:
                     kept = {word: count[word] for word in most_frequent(count)}
                     count.clear()
                     count.update(kept)
     if not counts[0]:
         raise SaccadeError(
             "there are no pairs to learn a lexicon from",
-            do=f"give pairs with 1 to {LONGEST} words on each side",
+            hint=f"give pairs with 1 to {LONGEST} words on each side",
         )
     return most_frequent(counts[0]), most_frequent(counts[1])
 
@@ -152,8 +152,8 @@ def fits(source: list[str], target: list[str]) -> bool:
 
 
 def most_frequent(counts: Counter[str]) -> list[str]:
-    """At most MOST_WORDS words, most frequent first, equally frequent ones in alphabetical order."""
-    return sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS]
+    """At most MAX_WORDS words, most frequent first, equally frequent ones in alphabetical order."""
+    return sorted(counts, key=lambda word: (-counts[word], word))[:MAX_WORDS]
 
 
 class Sentences:
@@ -219,10 +219,10 @@ def count_links(sentences: Sentences) -> Integers:
         key = links_of(batch, target_words).key
         pending.append(np.unique(key[key >= target_words], return_counts=True))  # smaller keys belong to the empty word
         waiting += len(pending[-1][0])
-        if waiting >= max(MOST_PENDING, len(keys)):
-            keys, counts = most_frequent_links(*merge_counts([(keys, counts), *pending]), 2 * MOST_LINKS)
+        if waiting >= max(MAX_PENDING, len(keys)):
+            keys, counts = most_frequent_links(*merge_counts([(keys, counts), *pending]), 2 * MAX_LINKS)
             pending, waiting = [], 0
-    keys, _ = most_frequent_links(*merge_counts([(keys, counts), *pending]), MOST_LINKS)
+    keys, _ = most_frequent_links(*merge_counts([(keys, counts), *pending]), MAX_LINKS)
     return np.concatenate([np.arange(target_words, dtype=np.int64), keys])
 
 
@@ -251,7 +251,7 @@ def expect(links: Links, keys: Integers, probabilities: Floats, expected: Floats
     return float(np.log(total / links.choices).sum())
 
 
-def normalised(counts: Floats, source: Integers) -> Floats:
-    """Normalise counts to probabilities that sum to 1 for each source word; `source` is ascending."""
+def normalized(counts: Floats, source: Integers) -> Floats:
+    """Normalize counts to probabilities that sum to 1 for each source word; `source` is ascending."""
     totals = np.bincount(source, counts)
     return np.divide(counts, totals[source], out=np.zeros_like(counts), where=totals[source] > 0)

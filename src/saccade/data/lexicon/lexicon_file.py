@@ -70,7 +70,7 @@ def parse_entry(line: str, path: str | Path, number: int, normalization: Normali
     """Parse one line; with normalization None the words are not changed."""
 
     def error(kind: str, what: str) -> FileError:
-        return FileError(kind, what, file=path, line=number, do=EXAMPLE)
+        return FileError(kind, what, file=path, line=number, hint=EXAMPLE)
 
     fields = line.split("\t")
     if not 2 <= len(fields) <= 3:

@@ -23,7 +23,7 @@ Keys = NDArray[np.uint64]
 
 
 def source_keys(pairs: Sequence[Pair]) -> Keys:
-    """A 64-bit hash of each normalised source, equal in every process."""
+    """A 64-bit hash of each normalized source, equal in every process."""
     digests = b"".join(
         hashlib.blake2b(normalize(pair.source, "nfkc").encode("utf-8"), digest_size=16).digest()[:8] for pair in pairs
     )
@@ -55,7 +55,7 @@ class HoldOutSelector:
         if self.count >= self.pairs > 0:
             raise SaccadeError(
                 f"cannot hold out {self.count:,} of {self.pairs:,} pairs",
-                do="lower --data.hold-out so that training data remains",
+                hint="lower --data.hold-out so that training data remains",
             )
         room = self.count
         chosen = np.zeros(len(self._keys), dtype=bool)

@@ -43,7 +43,7 @@ class InputFile:
         """Raise an error if the file was modified since the start of the run."""
         if file_state(self.path) != self.state:
             raise SaccadeError(
-                "changed while it was being read", where=self.path, do="try again when no process writes to it"
+                "changed while it was being read", where=self.path, hint="try again when no process writes to it"
             )
 
 
@@ -93,6 +93,6 @@ def file_state(path: str | Path) -> FileState:
         raise SaccadeError(
             "is not a regular file, and data is read several times",
             where=str(path),
-            do="write it to a file first; .gz files can be read directly",
+            hint="write it to a file first; .gz files can be read directly",
         )
     return FileState(found.st_size, found.st_mtime_ns)

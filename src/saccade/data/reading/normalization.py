@@ -17,7 +17,7 @@ REMOVED = re.compile(
 
 
 def normalize(text: str, form: Normalization) -> str:
-    """Normalise Unicode, remove control characters, collapse whitespace to single spaces, and strip the ends.
+    """Normalize Unicode, remove control characters, collapse whitespace to single spaces, and strip the ends.
 
     No-break and other Unicode spaces count as whitespace: they look alike and are not typed reliably.
     """

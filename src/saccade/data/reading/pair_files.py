@@ -14,7 +14,7 @@ from typing import Any
 
 from saccade.data.reading.table_files import SOURCE_COLUMN, TARGET_COLUMN, Pair, read_csv, read_tsv
 from saccade.data.reading.text_lines import (
-    LONGEST_LINE,
+    MAX_LINE_LENGTH,
     ErrorHandler,
     FileError,
     FileLines,
@@ -75,7 +75,7 @@ def pair_reader(path: str | Path) -> Callable[[str | Path, str, str, ErrorHandle
             "not-text",
             "is a gzipped Parquet file",
             file=path,
-            do="unpack it: Parquet already compresses its columns",
+            hint="unpack it: Parquet already compresses its columns",
         )
     if reader:
         return reader
@@ -85,7 +85,7 @@ def pair_reader(path: str | Path) -> Callable[[str | Path, str, str, ErrorHandle
         "no-target",
         "has one text per line, and no target is given",
         file=path,
-        do="give the target file with --target FILE, or one file of pairs ending in .tsv, .csv, .jsonl or .parquet",
+        hint="give the target file with --target FILE, or one file of pairs ending in .tsv, .csv, .jsonl or .parquet",
     )
 
 
@@ -101,7 +101,7 @@ def read_aligned(source: str | Path, target: str | Path, on_error: ErrorHandler)
                 "line-counts",
                 f"{source} has {sources.count:,} lines, {target} has {targets.count:,}",
                 file=f"{source}, {target}",
-                do="line n of one file must translate line n of the other; an empty line counts",
+                hint="line n of one file must translate line n of the other; an empty line counts",
             )
         )
 
@@ -126,9 +126,9 @@ def parse_object(line: str, path: str | Path, number: int, example: str) -> dict
     try:
         record = json.loads(line, object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
-        raise FileError("not-json", f"is not JSON ({error})", file=path, line=number, do=example) from None
+        raise FileError("not-json", f"is not JSON ({error})", file=path, line=number, hint=example) from None
     if not isinstance(record, dict):
-        raise FileError("not-json", "is not a JSON object", file=path, line=number, do=example)
+        raise FileError("not-json", "is not a JSON object", file=path, line=number, hint=example)
     return record
 
 
@@ -143,8 +143,8 @@ def pair_of(
 def text_of(record: dict[str, Any], column: str, path: str | Path, number: int, unit: str) -> str:
     """The text in one column of a record."""
 
-    def error(kind: str, what: str, do: str) -> FileError:
-        return FileError(kind, what, file=path, line=number, unit=unit, do=do)
+    def error(kind: str, what: str, hint: str) -> FileError:
+        return FileError(kind, what, file=path, line=number, unit=unit, hint=hint)
 
     if column not in record:
         raise error("columns", f"no column is called '{column}'", did_you_mean(column, map(str, record)))
@@ -152,8 +152,8 @@ def text_of(record: dict[str, Any], column: str, path: str | Path, number: int, 
     if not isinstance(value, str):
         found = "null" if value is None else f"a {type(value).__name__}"
         raise error("no-text", f"column '{column}' is {found}, not a string", "put the text in quotes")
-    if len(value) > LONGEST_LINE:
-        raise error("too-long", f"column '{column}' has more than {LONGEST_LINE:,} characters", "split the text")
+    if len(value) > MAX_LINE_LENGTH:
+        raise error("too-long", f"column '{column}' has more than {MAX_LINE_LENGTH:,} characters", "split the text")
     if not encodable(value):
         raise error(
             "not-utf8",
@@ -178,8 +178,8 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, on_er
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        do = "install it with: pip install 'saccade[parquet]'"
-        on_error(FileError("unreadable", "Parquet needs the pyarrow package", file=path, do=do))
+        hint = "install it with: pip install 'saccade[parquet]'"
+        on_error(FileError("unreadable", "Parquet needs the pyarrow package", file=path, hint=hint))
         return
     columns = [source_column, target_column]
     number = 0
@@ -188,8 +188,8 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, on_er
             names = file.schema_arrow.names
             for column in columns:
                 if column not in names:
-                    what, do = f"no column is called '{column}'", did_you_mean(column, names)
-                    on_error(FileError("columns", what, file=path, do=do))
+                    what, hint = f"no column is called '{column}'", did_you_mean(column, names)
+                    on_error(FileError("columns", what, file=path, hint=hint))
                     return
             for batch in file.iter_batches(PARQUET_ROWS, columns=columns):
                 for record in records_of(batch):
@@ -206,10 +206,10 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, on_er
         if isinstance(error, OSError) and error.errno is not None:  # without errno it concerns the content
             on_error(unreadable(path, error))
             return
-        on_error(FileError("damaged", f"is not a readable Parquet file ({error})", file=path, do="write it again"))
+        on_error(FileError("damaged", f"is not a readable Parquet file ({error})", file=path, hint="write it again"))
         return
     if number == 0:
-        on_error(FileError("empty", "is empty", file=path, do="give a file with one example per row"))
+        on_error(FileError("empty", "is empty", file=path, hint="give a file with one example per row"))
 
 
 def records_of(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:

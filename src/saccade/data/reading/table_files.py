@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from saccade.data.reading.text_lines import LONGEST_LINE, ErrorHandler, FileError, FileLines
+from saccade.data.reading.text_lines import MAX_LINE_LENGTH, ErrorHandler, FileError, FileLines
 from saccade.errors import did_you_mean
 
 SOURCE_COLUMN = "source"
@@ -45,23 +45,23 @@ def read_tsv(path: str | Path, source_column: str, target_column: str, on_error:
         for number, line in enumerate(FileLines(path, on_error), start=1)
         if line is not None
     )
-    do = "put one TAB between source and target, and none inside a text"
-    return pairs_of(rows, path, (source_column, target_column), on_error, do)
+    hint = "put one TAB between source and target, and none inside a text"
+    return pairs_of(rows, path, (source_column, target_column), on_error, hint)
 
 
 def read_csv(path: str | Path, source_column: str, target_column: str, on_error: ErrorHandler) -> Iterator[Pair]:
     """Pairs from the rows of a CSV file; a quoted field may contain delimiters, line breaks and doubled quotes."""
-    do = "put a text with a comma, a quote or a line break in quotes, and double the quotes inside"
-    return pairs_of(csv_rows(path, on_error, do), path, (source_column, target_column), on_error, do)
+    hint = "put a text with a comma, a quote or a line break in quotes, and double the quotes inside"
+    return pairs_of(csv_rows(path, on_error, hint), path, (source_column, target_column), on_error, hint)
 
 
-def csv_rows(path: str | Path, on_error: ErrorHandler, do: str) -> Iterator[Row]:
+def csv_rows(path: str | Path, on_error: ErrorHandler, hint: str) -> Iterator[Row]:
     """The rows of a CSV file; the first line decides the delimiter."""
     lines = (line for line in FileLines(path, on_error) if line is not None)
     first = next(lines, None)
     if first is None:
         return
-    before = csv.field_size_limit(LONGEST_LINE)
+    before = csv.field_size_limit(MAX_LINE_LENGTH)
     try:
         row_lines = RowLines(chain([first], lines))
         reader = csv.reader(row_lines, delimiter=delimiter_of(first), strict=True)
@@ -72,7 +72,7 @@ def csv_rows(path: str | Path, on_error: ErrorHandler, do: str) -> Iterator[Row]
             except StopIteration:
                 return
             except csv.Error as error:
-                on_error(FileError("not-csv", f"is not CSV ({error})", file=path, line=reader.line_num, do=do))
+                on_error(FileError("not-csv", f"is not CSV ({error})", file=path, line=reader.line_num, hint=hint))
                 continue
             yield Row(reader.line_num, fields)
     finally:
@@ -92,8 +92,8 @@ class RowLines:
     def __next__(self) -> str:
         line = next(self.lines)
         self.size += len(line) + 1
-        if self.size > LONGEST_LINE:
-            raise csv.Error(f"a row has more than {LONGEST_LINE:,} characters: is a quote not closed?")
+        if self.size > MAX_LINE_LENGTH:
+            raise csv.Error(f"a row has more than {MAX_LINE_LENGTH:,} characters: is a quote not closed?")
         return f"{line}\n"
 
 
@@ -104,7 +104,7 @@ def delimiter_of(line: str) -> str:
 
 
 def pairs_of(
-    rows: Iterable[Row], path: str | Path, names: tuple[str, str], on_error: ErrorHandler, do: str
+    rows: Iterable[Row], path: str | Path, names: tuple[str, str], on_error: ErrorHandler, hint: str
 ) -> Iterator[Pair]:
     """The pairs in two columns; blank rows are skipped."""
     columns: Columns | None = None
@@ -122,7 +122,7 @@ def pairs_of(
         needed = max(columns.source, columns.target) + 1
         if len(fields) < needed:
             what = f"has {len(fields)} column{'s' * (len(fields) > 1)}, but column {needed} is needed"
-            on_error(FileError("columns", what, file=path, line=number, do=do))
+            on_error(FileError("columns", what, file=path, line=number, hint=hint))
             continue
         yield Pair(fields[columns.source], fields[columns.target])
 
@@ -145,6 +145,6 @@ def find_columns(first: list[str], source_column: str, target_column: str, path:
                 f"no column is called '{name}'",
                 file=path,
                 line=1,
-                do=f"{did_you_mean(name, names)}; or give the column's number from 1",
+                hint=f"{did_you_mean(name, names)}; or give the column's number from 1",
             )
     return Columns(indices[0], indices[1], header=not all(name.isdecimal() for name in wanted))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from saccade.errors import SaccadeError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-LONGEST_LINE = 10_000_000
+MAX_LINE_LENGTH = 10_000_000
 """Maximum bytes of a line; a longer line is an error, so a file without line feeds cannot exhaust memory."""
 READ_SIZE = 1 << 18  # bytes
 
@@ -21,12 +21,12 @@ class FileError(SaccadeError):
     """An error in an input file; `kind`, `file` and `line` are attributes."""
 
     def __init__(
-        self, kind: str, what: str, *, file: str | Path, do: str, line: int | None = None, unit: str = "line"
+        self, kind: str, what: str, *, file: str | Path, hint: str, line: int | None = None, unit: str = "line"
     ) -> None:
         self.kind = kind
         self.file = str(file)
         self.line = line
-        super().__init__(what, where=self.file if line is None else f"{self.file}, {unit} {line}", do=do)
+        super().__init__(what, where=self.file if line is None else f"{self.file}, {unit} {line}", hint=hint)
 
 
 ErrorHandler = Callable[[FileError], None]
@@ -63,7 +63,7 @@ class Lines:
                     self.on_error(error)
                     return  # every other line would be invalid too
             try:
-                text = block.decode("utf-8") if len(block) <= LONGEST_LINE else None
+                text = block.decode("utf-8") if len(block) <= MAX_LINE_LENGTH else None
             except UnicodeDecodeError:
                 text = None
             if text is None:
@@ -89,7 +89,7 @@ class Lines:
                 rest = end
             else:
                 rest += data
-            if len(rest) > LONGEST_LINE:
+            if len(rest) > MAX_LINE_LENGTH:
                 yield rest
                 rest, skipping = b"", True
         if rest:
@@ -101,7 +101,7 @@ class Lines:
             self.count += 1
             line = None
             try:
-                if len(raw) > LONGEST_LINE:
+                if len(raw) > MAX_LINE_LENGTH:
                     self.on_error(too_long(self.name, self.count))
                 else:
                     line = raw.decode("utf-8").removesuffix("\r")
@@ -111,9 +111,9 @@ class Lines:
 
 
 def too_long(name: str | Path, number: int) -> FileError:
-    """The error for a line longer than LONGEST_LINE."""
-    what = f"has more than {LONGEST_LINE:,} bytes"
-    return FileError("too-long", what, file=name, line=number, do="put one example on each line")
+    """The error for a line longer than MAX_LINE_LENGTH."""
+    what = f"has more than {MAX_LINE_LENGTH:,} bytes"
+    return FileError("too-long", what, file=name, line=number, hint="put one example on each line")
 
 
 def not_utf8(error: UnicodeDecodeError, name: str | Path, number: int, unit: str = "line") -> FileError:
@@ -124,7 +124,7 @@ def not_utf8(error: UnicodeDecodeError, name: str | Path, number: int, unit: str
         file=name,
         line=number,
         unit=unit,
-        do="convert the file, for example: iconv -f latin1 -t utf-8 old > new",
+        hint="convert the file, for example: iconv -f latin1 -t utf-8 old > new",
     )
 
 
@@ -133,7 +133,7 @@ class Signature(NamedTuple):
 
     start: bytes
     what: str
-    do: str
+    hint: str
 
 
 def convert_with_iconv(encoding: str) -> str:
@@ -158,19 +158,19 @@ SIGNATURES = (
 
 def detect_other_format(first: bytes, name: str | Path) -> FileError | None:
     """The error for a file that is not UTF-8 text, judged by its first line; None if it may be."""
-    for start, what, do in SIGNATURES:
+    for start, what, hint in SIGNATURES:
         if first.startswith(start):
-            return FileError("not-text", what, file=name, do=do)
+            return FileError("not-text", what, file=name, hint=hint)
     start = first[:1000]
     even, odd = start[::2].count(0), start[1::2].count(0)
     if even + odd > 1 and 3 * (even + odd) >= len(start) and 0 in (even, odd):  # "a" is 61 00, or 00 61
-        return FileError("not-text", "is UTF-16", file=name, do=convert_with_iconv("utf-16le" if odd else "utf-16be"))
+        return FileError("not-text", "is UTF-16", file=name, hint=convert_with_iconv("utf-16le" if odd else "utf-16be"))
     if not first.endswith(b"\n") and first.count(b"\r") > 1:
         return FileError(
             "not-text",
             "has carriage returns but no line feeds (classic Mac OS line ends)",
             file=name,
-            do="convert it with: tr '\\r' '\\n' < old > new",
+            hint="convert it with: tr '\\r' '\\n' < old > new",
         )
     return None
 
@@ -200,12 +200,12 @@ class FileLines:
                 yield from self.lines
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             what = f"is damaged or truncated after line {self.count:,} ({error})"
-            do = "copy or download the file again; `gzip -t` tests it"
-            self.on_error(FileError("damaged", what, file=self.path, do=do))
+            hint = "copy or download the file again; `gzip -t` tests it"
+            self.on_error(FileError("damaged", what, file=self.path, hint=hint))
         except OSError as error:
             self.on_error(unreadable(self.path, error))
         if self.lines is not None and self.lines.complete and self.count == 0:
-            self.on_error(FileError("empty", "is empty", file=self.path, do="give a file with one example per line"))
+            self.on_error(FileError("empty", "is empty", file=self.path, hint="give a file with one example per line"))
 
 
 def open_bytes(path: str | Path) -> io.BufferedReader:
@@ -217,9 +217,9 @@ def open_bytes(path: str | Path) -> io.BufferedReader:
 
 def unreadable(path: str | Path, error: OSError) -> FileError:
     """The error for a file that cannot be opened or read."""
-    what, do = f"cannot be read: {error.strerror or error}", "check the file's permissions"
+    what, hint = f"cannot be read: {error.strerror or error}", "check the file's permissions"
     if isinstance(error, FileNotFoundError):
-        what, do = "no such file", "check the path; it is relative to the current directory"
+        what, hint = "no such file", "check the path; it is relative to the current directory"
     elif isinstance(error, IsADirectoryError):
-        what, do = "is a directory", "give a file in it"
-    return FileError("unreadable", what, file=path, do=do)
+        what, hint = "is a directory", "give a file in it"
+    return FileError("unreadable", what, file=path, hint=hint)

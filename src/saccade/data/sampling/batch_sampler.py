@@ -19,7 +19,7 @@ from saccade.errors import SaccadeError
 
 # The size of a pool, in batches: its examples are sorted by length together. A larger pool means less padding, but an
 # example then shares its batch with more of the same examples in the next epoch. On Multi30k (en-de, 4096 tokens):
-# 16 batches give 9.6 % padding and 10 % repeated neighbours, 64 give 4.8 % and 34 %, one pool for all 3.1 % and 59 %.
+# 16 batches give 9.6 % padding and 10 % repeated neighbors, 64 give 4.8 % and 34 %, one pool for all 3.1 % and 59 %.
 POOL = 64
 SAMPLED_POOLS = 8  # the batch count and the padding of a long epoch are estimated from its first pools
 EXAMPLES, BATCHES = 0, 1  # key components that make the two shuffles independent
@@ -136,5 +136,5 @@ class BatchSampler:
     def _invalid(self, position: EpochPosition) -> SaccadeError:
         return SaccadeError(
             f"epoch {position.epoch} of this data has no batch {position.batch} in pool {position.pool}",
-            do="the data or the data settings differ from those of the run: resume with the original ones",
+            hint="the data or the data settings differ from those of the run: resume with the original ones",
         )

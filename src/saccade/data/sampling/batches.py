@@ -170,7 +170,7 @@ def bucket_by_length(corpus: Corpus, examples: Indices, batch_tokens: int) -> Bu
 
 
 def length_order(source: Indices, target: Indices) -> Indices:
-    """A stable sort by source and target lengths, after which neighbours have similar lengths on both sides.
+    """A stable sort by source and target lengths, after which neighbors have similar lengths on both sides.
 
     The primary key is the longer side, which limits the number of examples in a batch. The secondary key is the
     difference of the sides, alternately ascending and descending: a batch that spans two primary keys then has examples

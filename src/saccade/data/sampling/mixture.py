@@ -66,7 +66,7 @@ def find_quotas(sizes: Sequence[int], weights: Sequence[float] = (), temperature
     if weights and len(weights) != len(sizes):
         raise SaccadeError(
             f"{len(weights)} weights are given for {len(sizes)} corpora",
-            do="give --data.weights one number for each source file",
+            hint="give --data.weights one number for each source file",
         )
     # An empty corpus gets no examples, whatever its weight.
     wanted = [

@@ -1,4 +1,4 @@
-"""Subword regularisation similar to BPE-dropout: tokens are randomly split into the two tokens they were merged from.
+"""Subword regularization similar to BPE-dropout: tokens are randomly split into the two tokens they were merged from.
 
 A model that always reads "▁houses" as one token does not learn that it consists of "▁house" and "s". BPE-dropout
 (Provilkov et al. 2020) skips each merge of a word with some probability. Departure: here merges are undone, the last

@@ -40,7 +40,7 @@ ANY_CHARACTER = Regex(r"(?m).")
 FORMAT = "saccade-tokenizer"
 VERSION = 1
 CHUNK_LINES = 10_000  # lines processed together: enough to keep all cores busy
-LARGEST_FILE = 2**27  # bytes; a vocabulary entry takes about 25
+MAX_FILE_SIZE = 2**27  # bytes; a vocabulary entry takes about 25
 
 # The Rust batch calls use a thread pool, which does not survive a fork: switch it off in child processes. Without these
 # lines the library prints a warning in every forked process.
@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 class Encoding(NamedTuple):
-    """The tokens of a text; offsets are character positions in the normalised text."""
+    """The tokens of a text; offsets are character positions in the normalized text."""
 
     ids: list[int]
     pieces: list[str]
@@ -83,11 +83,11 @@ class Tokenizer:
         """
         if size <= len(SYMBOL_PIECES):
             raise SaccadeError(
-                f"a vocabulary of {size} is too small for the special symbols", do="raise --data.vocabulary"
+                f"a vocabulary of {size} is too small for the special symbols", hint="raise --data.vocabulary"
             )
         lines = NormalizedTexts(texts, normalization)
         if kind != "byte" and not any(True for _ in lines):
-            raise SaccadeError("there is no text to train a tokenizer on", do="check that the data is not blank")
+            raise SaccadeError("there is no text to train a tokenizer on", hint="check that the data is not blank")
         if kind == "bpe":
             backend = _train_bpe(lines, size, min_frequency)
         elif kind == "unigram":
@@ -99,10 +99,10 @@ class Tokenizer:
         elif kind == "word":
             backend = _train_words(_word_pipeline(), lines, size, min_frequency)
         else:
-            raise SaccadeError(f"unknown tokenizer '{kind}'", do=did_you_mean(kind, get_args(TokenizerKind)))
+            raise SaccadeError(f"unknown tokenizer '{kind}'", hint=did_you_mean(kind, get_args(TokenizerKind)))
         if backend.get_vocab_size() == len(SYMBOL_PIECES):
             raise SaccadeError(
-                f"no {kind} occurs {min_frequency} times, so the vocabulary is empty", do="lower --data.min-frequency"
+                f"no {kind} occurs {min_frequency} times, so the vocabulary is empty", hint="lower --data.min-frequency"
             )
         return cls(backend, kind=kind, normalization=normalization)
 
@@ -176,10 +176,10 @@ class Tokenizer:
 
 def _read_document(path: str | Path) -> dict[str, Any]:
     try:
-        document = parse_json(read_text(path, LARGEST_FILE))
+        document = parse_json(read_text(path, MAX_FILE_SIZE))
     except OSError as error:
         raise SaccadeError(
-            f"cannot be read: {error.strerror}", where=str(path), do="give a tokenizer.json written by Saccade"
+            f"cannot be read: {error.strerror}", where=str(path), hint="give a tokenizer.json written by Saccade"
         ) from None
     except (ValueError, RecursionError) as error:
         what = str(error) if isinstance(error, ValueError) else "nested too deeply"
@@ -200,7 +200,7 @@ def _read_document(path: str | Path) -> dict[str, Any]:
 
 
 def _invalid_file(path: str | Path, what: str) -> SaccadeError:
-    return SaccadeError(what, where=str(path), do="use an unmodified copy of the model's tokenizer.json")
+    return SaccadeError(what, where=str(path), hint="use an unmodified copy of the model's tokenizer.json")
 
 
 def _rebuild(kind: TokenizerKind, saved: Mapping[str, Any]) -> rust.Tokenizer:
@@ -340,7 +340,7 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 class NormalizedTexts:
-    """A re-iterable over normalised, non-empty texts."""
+    """A re-iterable over normalized, non-empty texts."""
 
     def __init__(self, texts: Iterable[str], normalization: Normalization) -> None:
         self._texts = require_reiterable(texts)

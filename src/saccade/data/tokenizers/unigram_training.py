@@ -5,7 +5,7 @@ one always gives the same vocabulary.
 
 All words are concatenated into one string. An *edge* of the segmentation lattice is a piece at a position:
 `edges[n - 1, p]` is the piece of length n that starts at position p, or `NONE`. The lattices of all words are processed
-in parallel (vectorised over words).
+in parallel (vectorized over words).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST_PIECE = 16
-MOST_SEEDS = 1_000_000
+MAX_PIECE_LENGTH = 16
+MAX_SEEDS = 1_000_000
 SHRINK = 0.75  # the share of pieces kept in a pruning round
 SPARE = 1.1  # pruning stops at this multiple of the size; then the most probable pieces are kept
 EM_STEPS = 2
-LEAST_EXPECTED = 0.5  # pieces with a smaller expected count are dropped after an EM step
+MIN_EXPECTED = 0.5  # pieces with a smaller expected count are dropped after an EM step
 NONE = -1  # no piece; as an index it selects the last score, which is -inf
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,7 @@ class Pieces:
     starts: Integers  # the first occurrence of the piece
     lengths: Integers
     scores: Floats  # log probabilities
-    edges: NDArray[np.int32]  # (LONGEST_PIECE, characters)
+    edges: NDArray[np.int32]  # (MAX_PIECE_LENGTH, characters)
     required: int
 
     def __len__(self) -> int:
@@ -127,12 +127,12 @@ def seed(string: str, spans: Spans) -> Pieces:
     to_end = np.repeat(spans.starts + spans.lengths, spans.lengths) - np.arange(len(string))
     weights = np.repeat(spans.counts, spans.lengths)
     alphabet, letters = np.unique(characters, return_inverse=True)
-    edges = np.full((LONGEST_PIECE, len(string)), NONE, dtype=np.int32)
+    edges = np.full((MAX_PIECE_LENGTH, len(string)), NONE, dtype=np.int32)
     starts: list[Integers] = []
     frequencies: list[Floats] = []
     positions = np.arange(len(string))
     names = letters.astype(np.int64)
-    for length in range(1, LONGEST_PIECE + 1):
+    for length in range(1, MAX_PIECE_LENGTH + 1):
         if length > 1:  # a substring repeats only if its prefix does
             longer = to_end[positions] >= length
             positions, names = positions[longer], names[longer]
@@ -151,7 +151,7 @@ def seed(string: str, spans: Spans) -> Pieces:
     lengths = np.repeat(np.arange(1, len(starts) + 1), [len(found) for found in starts])
     covered = np.concatenate(frequencies) * lengths
     kept = np.zeros(len(covered), dtype=bool)
-    kept[np.argsort(-covered, kind="stable")[:MOST_SEEDS]] = True
+    kept[np.argsort(-covered, kind="stable")[:MAX_SEEDS]] = True
     kept[: len(alphabet)] = True
     scores = np.log(covered) - np.log(covered[kept].sum())
     return Pieces(np.concatenate(starts), lengths, scores, edges, required=len(alphabet)).keep(kept)
@@ -160,9 +160,9 @@ def seed(string: str, spans: Spans) -> Pieces:
 def improve(spans: Spans, pieces: Pieces) -> Pieces:
     """One EM step; pieces with a small expected count are dropped."""
     expected = expected_counts(spans, pieces)
-    kept = expected >= LEAST_EXPECTED
+    kept = expected >= MIN_EXPECTED
     kept[: pieces.required] = True
-    floored = np.maximum(expected[kept], LEAST_EXPECTED)
+    floored = np.maximum(expected[kept], MIN_EXPECTED)
     return replace(pieces.keep(kept), scores=digamma(floored) - digamma(floored.sum(keepdims=True)))
 
 
@@ -180,7 +180,7 @@ def expected_counts(spans: Spans, pieces: Pieces) -> Floats:
         some = slice(0, spans.reaching(end))
         paths = [
             forward[nodes[some] + end - length] + with_none[edges[length - 1, spans.starts[some] + end - length]]
-            for length in range(1, min(LONGEST_PIECE, end) + 1)
+            for length in range(1, min(MAX_PIECE_LENGTH, end) + 1)
         ]
         forward[nodes[some] + end] = np.logaddexp.reduce(paths, axis=0)
     for remaining in range(1, longest + 1):
@@ -189,15 +189,15 @@ def expected_counts(spans: Spans, pieces: Pieces) -> Floats:
         start = spans.starts[some] + spans.lengths[some] - remaining
         paths = [
             backward[node + length] + with_none[edges[length - 1, start]]
-            for length in range(1, min(LONGEST_PIECE, remaining) + 1)
+            for length in range(1, min(MAX_PIECE_LENGTH, remaining) + 1)
         ]
         backward[node] = np.logaddexp.reduce(paths, axis=0)
-    # Vectorised over positions: the lattice node of each, and the likelihood and count of its word.
+    # Vectorized over positions: the lattice node of each, and the likelihood and count of its word.
     node = np.arange(len(edges[0])) + np.repeat(np.arange(len(nodes)), spans.lengths)
     whole = np.repeat(forward[nodes + spans.lengths], spans.lengths)
     counts = np.repeat(spans.counts, spans.lengths)
     expected = np.zeros(len(scores))
-    for length in range(1, LONGEST_PIECE + 1):
+    for length in range(1, MAX_PIECE_LENGTH + 1):
         (here,) = np.nonzero(edges[length - 1] != NONE)
         piece = edges[length - 1, here]
         share = np.exp(forward[node[here]] + scores[piece] + backward[node[here] + length] - whole[here])
@@ -225,10 +225,10 @@ def best_segmentations(spans: Spans, pieces: Pieces, *, divided: bool = False) -
         paths = np.stack(
             [
                 best[nodes[some] + end - length] + with_none[edges[length - 1, spans.starts[some] + end - length]]
-                for length in range(1, min(LONGEST_PIECE, end) + 1)
+                for length in range(1, min(MAX_PIECE_LENGTH, end) + 1)
             ]
         )
-        if divided and end <= LONGEST_PIECE:
+        if divided and end <= MAX_PIECE_LENGTH:
             paths[-1, spans.lengths[some] == end] = -np.inf
         choice = np.argmax(paths, axis=0)
         steps[nodes[some] + end] = choice + 1
@@ -267,8 +267,8 @@ def prune(spans: Spans, pieces: Pieces, goal: int) -> NDArray[np.bool_]:
 
 
 def digamma(values: Floats) -> Floats:
-    """The derivative of log gamma: variational EM with it favours sparse vocabularies (Liang and Klein 2007)."""
-    import torch  # imported here: tokenising does not need torch
+    """The derivative of log gamma: variational EM with it favors sparse vocabularies (Liang and Klein 2007)."""
+    import torch  # imported here: tokenizing does not need torch
 
     result: Floats = torch.digamma(torch.from_numpy(values)).numpy()
     return result

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from saccade.untrusted_files import shown
 
-MOST_LETTERS = 2**22  # of all unigram pieces together: the library builds a trie with one node per letter
+MAX_LETTERS = 2**22  # of all unigram pieces together: the library builds a trie with one node per letter
 
 
 class Vocabulary(NamedTuple):
@@ -77,8 +77,8 @@ def scored_pieces(entries: list[Any]) -> Vocabulary:
         if abs(score) > 1e9:
             raise ValueError(f"the score {shown(score)} of the piece {shown(piece)} is not a log-probability")
         pieces[piece] = float(score)
-    if sum(map(len, pieces)) > MOST_LETTERS:
-        raise ValueError(f"its pieces have more than {MOST_LETTERS:,} letters together")
+    if sum(map(len, pieces)) > MAX_LETTERS:
+        raise ValueError(f"its pieces have more than {MAX_LETTERS:,} letters together")
     return Vocabulary(list(pieces), [], list(pieces.values()))
 
 

@@ -53,7 +53,7 @@ class CTranslate2Exporter:
                     raise SaccadeError(
                         "the CTranslate2 export of this model does not give the outputs of torch",
                         where=str(self.folder),
-                        do=USE_TORCH,
+                        hint=USE_TORCH,
                     )
                 return self.engine(load_runtime(exported.path, self.precision), fallback)
         except (SaccadeError, OSError) as error:
@@ -99,7 +99,7 @@ def load_runtime(path: Path, precision: Precision) -> Any:
             max_queued_batches=-1,
         )
     except (RuntimeError, ValueError) as error:
-        raise SaccadeError(f"CTranslate2 cannot load the export: {error}", where=str(path), do=USE_TORCH) from None
+        raise SaccadeError(f"CTranslate2 cannot load the export: {error}", where=str(path), hint=USE_TORCH) from None
     finally:
         torch.set_num_threads(threads)  # CTranslate2 changes the number of threads of the whole process
 

@@ -36,8 +36,8 @@ class EngineSelector:
             return self.torch
         reason = unsupported(settings, self.target_vocabulary, prefixes=prefixes, shortlist=shortlist)
         if reason is not None and exporter.required:
-            do = USE_TORCH if exporter.precision == "float32" or int8_available() else USE_FLOAT32
-            raise UsageError(f"the engine ctranslate2 does not support this request: {reason}", do=do)
+            hint = USE_TORCH if exporter.precision == "float32" or int8_available() else USE_FLOAT32
+            raise UsageError(f"the engine ctranslate2 does not support this request: {reason}", hint=hint)
         if reason is not None:
             return self.torch
         with self.lock:  # concurrent callers: the first one builds the engine for all
@@ -52,8 +52,8 @@ class EngineSelector:
 def check_engine(engine: EngineName, precision: Precision, models: int) -> None:
     """Raise an error for an unknown engine or precision, or for an engine that cannot run this number of models."""
     if engine not in get_args(EngineName):
-        raise UsageError(f"unknown engine '{engine}'", do=did_you_mean(engine, get_args(EngineName)))
+        raise UsageError(f"unknown engine '{engine}'", hint=did_you_mean(engine, get_args(EngineName)))
     if precision not in get_args(Precision):
-        raise UsageError(f"unknown precision '{precision}'", do=did_you_mean(precision, get_args(Precision)))
+        raise UsageError(f"unknown precision '{precision}'", hint=did_you_mean(precision, get_args(Precision)))
     if models > 1 and engine == "ctranslate2":
-        raise UsageError("the engine ctranslate2 does not support ensembles", do=USE_TORCH)
+        raise UsageError("the engine ctranslate2 does not support ensembles", hint=USE_TORCH)

@@ -78,14 +78,14 @@ def read_budget(text: str) -> Budget:
         return Budget(minutes=check_range(float(time[1]) * SECONDS[time[2]] / 60, MAX_MINUTES, text))
     if found := TOKENS.fullmatch(text):
         return Budget(tokens=round(check_range(float(found[1]) * FACTORS[found[2]], MAX_TOKENS, text)))
-    raise UsageError(f"the budget cannot be '{text}'", do=ADVICE)
+    raise UsageError(f"the budget cannot be '{text}'", hint=ADVICE)
 
 
 def check_range(value: float, maximum: float, text: str) -> float:
     """Return the value of a budget, or raise an error if no run can have it."""
     if not 0 < value <= maximum or (maximum == MAX_TOKENS and value < 1):
         size = "large" if value > maximum else "small"
-        raise UsageError(f"the budget cannot be '{text}': it is too {size}", do=ADVICE)
+        raise UsageError(f"the budget cannot be '{text}': it is too {size}", hint=ADVICE)
     return value
 
 

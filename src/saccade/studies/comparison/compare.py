@@ -77,7 +77,7 @@ def make_folder(output: Path) -> None:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SaccadeError(
-            f"cannot be written: {error.strerror}", where=str(output), do="choose another --output"
+            f"cannot be written: {error.strerror}", where=str(output), hint="choose another --output"
         ) from None
 
 

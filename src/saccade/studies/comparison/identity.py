@@ -55,7 +55,7 @@ def check_same_settings(request: Request, settings: Mapping[str, Any]) -> None:
     if not path.exists():
         if output.exists() and (not output.is_dir() or any(one.name != ".lock" for one in output.iterdir())):
             raise SaccadeError(
-                "already exists and holds no comparison", where=str(output), do="choose another --output"
+                "already exists and holds no comparison", where=str(output), hint="choose another --output"
             )
         return
     if not any((output / "results").glob("*.json")):
@@ -69,7 +69,7 @@ def check_same_settings(request: Request, settings: Mapping[str, Any]) -> None:
         raise SaccadeError(
             f"holds a comparison with other settings: {'; '.join(changed[:5])}",
             where=str(output),
-            do="leave the settings as they were (only --models and --sentence may change), or choose another --output",
+            hint="keep the settings (only --models and --sentence may change), or choose another --output",
         )
 
 

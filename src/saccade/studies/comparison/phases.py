@@ -136,7 +136,7 @@ def run_phase(request: Message) -> Message:
 class StderrListener:
     """Prints messages about the data on stderr."""
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Print a line."""
         messages.note(message)
 
@@ -177,7 +177,7 @@ def check_test_lengths(request: Request, config: RunConfig, data: RunData) -> No
         raise SaccadeError(
             f"line {lengths.index(longest) + 1:,} has {longest:,} tokens, the model {model.longest:,} positions",
             where=str(request.test_source),
-            do="raise --model.max-positions, or leave this line out of the test set",
+            hint="raise --model.max-positions, or leave this line out of the test set",
         )
 
 
@@ -216,7 +216,7 @@ def planned(job: ModelJob) -> tuple[Result, RunConfig]:
     output, name = Path(job.output), job.entry.name
     result = read_result(output, name)
     if result is None or result.config is None:
-        raise SaccadeError(f"{name} has no plan", where=str(output / "results"), do="run the comparison again")
+        raise SaccadeError(f"{name} has no plan", where=str(output / "results"), hint="run the comparison again")
     before, now = build(RunConfig, result.config, where=name), job.request.config(job.entry)
     data = before.data.model_copy(update={setting: getattr(now.data, setting) for setting in FREE_DATA_SETTINGS})
     config = before.model_copy(update={"data": data, "output": now.output})

@@ -44,13 +44,13 @@ def find_entries(names: Sequence[str]) -> list[Entry]:
         elif name in FAMILIES:
             entry = Entry(name, name, next(iter(load_family(name).presets)))
         else:
-            raise UsageError(f"unknown model '{name}'", do=did_you_mean(name, {*FAMILIES, *known}))
+            raise UsageError(f"unknown model '{name}'", hint=did_you_mean(name, {*FAMILIES, *known}))
         for other in entries:
             if other.preset == entry.preset:
-                raise UsageError(f"'{name}' is {entry.preset}, which is named twice", do="name each model once")
+                raise UsageError(f"'{name}' is {entry.preset}, which is named twice", hint="name each model once")
         entries.append(entry)
     if not entries:
-        raise UsageError("no models are named", do=f"give --models, such as --models {','.join(list(FAMILIES)[:3])}")
+        raise UsageError("no models are named", hint=f"give --models, such as --models {','.join(list(FAMILIES)[:3])}")
     return entries
 
 
@@ -90,7 +90,7 @@ class Request:
         if training.get("start") or training.get("objective", "likelihood") != "likelihood":
             raise UsageError(
                 "a comparison trains fresh models on the likelihood",
-                do="leave out --training.start and --training.objective",
+                hint="leave out --training.start and --training.objective",
             )
         for entry in self.entries:
             config = self.provisional_config(entry)
@@ -98,13 +98,13 @@ class Request:
                 check_complete(config)
                 resolve_compute(config.training)
             if config.decoding.nbest != 1 or config.decoding.sample:
-                raise UsageError("a comparison scores one output a sentence", do="leave out nbest and sample")
+                raise UsageError("a comparison scores one output a sentence", hint="leave out nbest and sample")
             if config.decoding.replace_unknown == "lexicon":
-                raise UsageError("a comparison decodes without a lexicon", do="set replace-unknown to source or none")
+                raise UsageError("a comparison decodes without a lexicon", hint="set replace-unknown to source or none")
             if config.decoding.replace_unknown == "source" and not entry.has_cross_attention:
                 raise UsageError(
                     f"{entry.name} has no cross-attention to replace unknown words by",
-                    do="leave out --decoding.replace-unknown, or this model",
+                    hint="leave out --decoding.replace-unknown, or this model",
                 )
 
     def check_data(self) -> None:
@@ -117,7 +117,7 @@ class Request:
         """The test sentences."""
         lines = list(read_lines(self.test_source))
         if not any(line.strip() for line in lines):
-            raise SaccadeError("has no sentence", where=str(self.test_source), do="name a test set")
+            raise SaccadeError("has no sentence", where=str(self.test_source), hint="name a test set")
         return lines
 
     def references(self) -> list[list[str]]:
@@ -129,7 +129,7 @@ class Request:
                 raise SaccadeError(
                     f"has {len(column):,} lines, but {expected:,} are expected",
                     where=str(path),
-                    do="line n of each reference file must translate line n of the test source; an empty line counts",
+                    hint="line n of each reference file must translate line n of the test source; an empty line counts",
                 )
         return [list(row) for row in zip(*columns, strict=True)]
 

@@ -101,7 +101,7 @@ def write_text(path: Path, text: str) -> None:
         replace_file(path, text)
     except OSError as error:
         raise SaccadeError(
-            f"cannot be written: {error.strerror}", where=str(path), do="make room, and run the same command again"
+            f"cannot be written: {error.strerror}", where=str(path), hint="make room, and run the same command again"
         ) from None
 
 

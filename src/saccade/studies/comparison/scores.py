@@ -135,7 +135,7 @@ def read_outputs(output: Path, name: str, expected: int) -> list[str]:
         raise SaccadeError(
             f"has {len(texts):,} lines for {expected:,} sentences",
             where=str(path),
-            do="run the same command again, which makes them again",
+            hint="run the same command again, which makes them again",
         )
     return texts
 
@@ -160,7 +160,7 @@ def check_same_data(rows: Sequence[Row]) -> None:
         if digest != row.result.trained.data:
             raise SaccadeError(
                 f"{first} and {row.entry.name} were not trained on the same data",
-                do="restore the files, and compare with another --output",
+                hint="restore the files, and compare with another --output",
             )
 
 

@@ -80,7 +80,7 @@ def build_convolution(width: int, sizes: Sizes, index: int) -> nn.Module:
 def build_dilated(width: int, sizes: Sizes, index: int) -> nn.Module:
     """Convolution with dilation ((k + 1) / 2)^index: 1, 2, 4 … for k = 3.
 
-    The paper's log_k(n) is for a kernel with all its taps on one side. A centred kernel has (k - 1) / 2 on each side;
+    The paper's log_k(n) is for a kernel with all its taps on one side. A centered kernel has (k - 1) / 2 on each side;
     with this base they are the digits of every distance, so that no position is skipped.
     """
     from saccade.layers.convolution import Convolution
@@ -158,7 +158,7 @@ def contiguous_path(length: int, reach: int) -> int:
 
 
 def dilation_base(sizes: Sizes) -> int:
-    """The taps of a centred kernel on one side, including the middle one."""
+    """The taps of a centered kernel on one side, including the middle one."""
     return (sizes.kernel + 1) // 2
 
 
@@ -171,7 +171,7 @@ def dilated_path(length: int, sizes: Sizes) -> int:
 
 
 def convolution_path(length: int, sizes: Sizes) -> int:
-    """A centred kernel reaches (k - 1) / 2 positions to each side."""
+    """A centered kernel reaches (k - 1) / 2 positions to each side."""
     return contiguous_path(length, (sizes.kernel - 1) // 2)
 
 
@@ -216,5 +216,5 @@ def select_layers(names: list[str]) -> dict[str, Layer]:
     """The layers with these names, in the order of the table."""
     for name in names:
         if name not in LAYERS:
-            raise SaccadeError(f"unknown layer '{name}'", do=did_you_mean(name, LAYERS))
+            raise SaccadeError(f"unknown layer '{name}'", hint=did_you_mean(name, LAYERS))
     return {name: layer for name, layer in LAYERS.items() if name in names}

@@ -70,7 +70,7 @@ def smallest_stack(layer_at: Callable[[int], Run], length: int, width: int, caus
         if enough >= 2 * length:
             raise SaccadeError(
                 f"{enough} layers do not connect {length} positions",
-                do="a layer that mixes neighbouring positions needs fewer layers than there are positions",
+                hint="a layer that mixes neighboring positions needs fewer layers than there are positions",
             )
         too_few, enough = enough, 2 * enough
     while enough - too_few > 1:

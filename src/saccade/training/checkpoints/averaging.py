@@ -19,7 +19,7 @@ def average_weights(folders: Sequence[Path], advance: Callable[[int], None] = la
     `advance` is called after each folder.
     """
     if not folders:
-        raise SaccadeError("no weights to average", do="name model folders or checkpoints")
+        raise SaccadeError("no weights to average", hint="name model folders or checkpoints")
     sums: dict[str, Tensor] = {}
     dtypes: dict[str, torch.dtype] = {}
     for folder in folders:

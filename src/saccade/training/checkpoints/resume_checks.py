@@ -36,7 +36,7 @@ def check_resumable(before: RunConfig, after: RunConfig) -> None:
     if changed:
         raise SaccadeError(
             f"settings that a resumed run cannot change: {', '.join(changed)}".replace("_", "-"),
-            do="leave these settings as they were, or start a new run with another --output",
+            hint="leave these settings as they were, or start a new run with another --output",
         )
 
 

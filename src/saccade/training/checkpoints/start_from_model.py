@@ -40,7 +40,7 @@ def load_start_model(path: str, choice: Choice) -> StartModel:
         raise SaccadeError(
             f"weights do not fit the changed model: {', '.join(changed_settings(folder.choice, choice))}",
             where=path,
-            do="change only settings that keep the shapes of all weights, such as dropout",
+            hint="change only settings that keep the shapes of all weights, such as dropout",
         )
     return StartModel(path, folder)
 
@@ -52,7 +52,7 @@ def load_recorded_start(path: str, choice: Choice, record: Path | None) -> Start
         raise SaccadeError(
             "the start model has changed since the run began",
             where=path,
-            do="restore it, or start a new run with another --output",
+            hint="restore it, or start a new run with another --output",
         )
     start = load_start_model(path, choice)
     if record is not None:

@@ -60,9 +60,9 @@ def find_start_folder(start: str) -> Path:
     try:
         return find_model_folder(Path(start))
     except OSError as error:  # for example an invalid file name
-        raise SaccadeError(f"{shown(start, 200)} cannot be read: {error.strerror}", do=advice) from None
+        raise SaccadeError(f"{shown(start, 200)} cannot be read: {error.strerror}", hint=advice) from None
     except SaccadeError as error:  # the message names the path, because it is the value of a setting
-        raise SaccadeError(f"{shown(start, 200)}: {error.what}", do=advice) from None
+        raise SaccadeError(f"{shown(start, 200)}: {error.what}", hint=advice) from None
 
 
 def merge_model_settings(choice: Choice, given: Mapping[str, Any], start: str, where: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def merge_model_settings(choice: Choice, given: Mapping[str, Any], start: str, w
     family, preset = given.get("family"), given.get("preset")
     if family is not None and family != choice.family:
         raise SaccadeError(
-            f"{start} is a {choice.family}, not {shown(family)}", where=where, do="leave out --model.family"
+            f"{start} is a {choice.family}, not {shown(family)}", where=where, hint="leave out --model.family"
         )
     if preset is not None:
         chosen = choose({"preset": preset}, where=where)
@@ -83,7 +83,7 @@ def merge_model_settings(choice: Choice, given: Mapping[str, Any], start: str, w
                 f"{start} is not {shown(preset)}: its {other[0]} is {known[other[0]]}".replace("_", "-")
                 + (f"; it is {same[0]}" if same else ""),
                 where=where,
-                do="leave out --preset: the model is the one in the folder",
+                hint="leave out --preset: the model is the one in the folder",
             )
     return merge(choice.dump(), changes)
 
@@ -112,7 +112,7 @@ def tokenizer_settings(tokenizers: Tokenizers, given: Mapping[str, Any], start: 
         raise SaccadeError(
             f"settings conflict with the tokenizers of {start}: {'; '.join(conflicts)}",
             where=where,
-            do="leave these data settings out: a trained model keeps its vocabulary",
+            hint="leave these data settings out: a trained model keeps its vocabulary",
         )
     return settings
 

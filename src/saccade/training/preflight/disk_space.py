@@ -25,7 +25,7 @@ def check_disk(path: Path, needed: int) -> None:
         raise SaccadeError(
             f"checkpoints and models need {format_bytes(needed)} of disk space, only {format_bytes(free)} are free",
             where=str(path),
-            do="free some space, lower --training.keep-checkpoints, or choose another --output",
+            hint="free some space, lower --training.keep-checkpoints, or choose another --output",
         )
 
 

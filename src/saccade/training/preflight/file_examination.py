@@ -39,7 +39,7 @@ class ExaminedFiles:
         if errors and report.faults:
             self.remarks.append(Remark("information", f"{use} data: pairs are counted without the invalid lines"))
         for fault in report.faults:
-            advice = None if fault.severity == "information" else KINDS[fault.kind].do
+            advice = None if fault.severity == "information" else KINDS[fault.kind].hint
             about = "" if fault.kind in OVERLAPS else f"{use} data: "
             occurrences = tuple(str(example) for example in fault.examples)
             self.remarks.append(Remark(fault.severity, f"{about}{fault}", occurrences, advice))
@@ -70,7 +70,7 @@ def examine_files(
     found.add("training", examination.finish(), errors)
     if not sum(pairs) and not errors:
         what = f"{', '.join(data.source)}: contains no pairs"
-        found.remarks.append(Remark("error", what, do="name files with pairs"))
+        found.remarks.append(Remark("error", what, hint="name files with pairs"))
     return found
 
 
@@ -99,7 +99,7 @@ def read_chunks(data: DataConfig, corpora: Sequence[tuple[str, str | None]], err
     for corpus, (source, target) in enumerate(corpora):
         special = [path for path in (source, target) if path is not None and is_special(path)]
         for path in special:
-            errors.add(FileError("unreadable", "not a regular file", file=path, do="write it to a file first"))
+            errors.add(FileError("unreadable", "not a regular file", file=path, hint="write it to a file first"))
         if special:
             continue  # a pipe may never end, and cannot be read twice
         first = 1
@@ -134,7 +134,7 @@ class FileErrors:
             more = self._counts[key] - 1 - len(others)
             if more:
                 occurrences.append(f"and {more:,} more of this kind in this file")
-            found.append(Remark("error", f"{first.where}: {first.what}", tuple(occurrences), first.do))
+            found.append(Remark("error", f"{first.where}: {first.what}", tuple(occurrences), first.hint))
         return found
 
 

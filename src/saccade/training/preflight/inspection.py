@@ -20,11 +20,11 @@ class Remark:
     severity: Severity
     what: str
     occurrences: tuple[str, ...] = ()
-    do: str | None = None
+    hint: str | None = None
 
     def lines(self) -> list[str]:
         """Format the remark as text."""
-        advice = [f"    {self.do}"] if self.do else []
+        advice = [f"    {self.hint}"] if self.hint else []
         return [f"{self.severity}: {self.what}", *(f"      {one}" for one in self.occurrences), *advice]
 
 

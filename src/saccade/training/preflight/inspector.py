@@ -77,7 +77,7 @@ class Inspector:
     def add_error(self, error: SaccadeError) -> None:
         """Record an error that would stop the run."""
         what = error.what if error.where is None else f"{error.where}: {error.what}"
-        self.remarks.append(Remark("error", what, do=error.do))
+        self.remarks.append(Remark("error", what, hint=error.hint))
 
     def check_settings(self) -> Compute | None:
         """Check settings and output directory; return device and precision, None after an error."""
@@ -90,7 +90,7 @@ class Inspector:
             elif not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
                 what = f"cannot be created in {parent}"
             if what is not None:
-                self.add_error(SaccadeError(what, where=str(output), do="choose another --output"))
+                self.add_error(SaccadeError(what, where=str(output), hint="choose another --output"))
         try:
             check_complete(self.config)
             return resolve_compute(self.config.training)
@@ -127,12 +127,12 @@ class Inspector:
             for name, side in (("source", one.source), ("target", one.target)):
                 if side.unknown_share > MAX_UNKNOWN:
                     what = f"{percentage(side.unknown_share)} of the tokens of the {one.use} {name} are unknown"
-                    do = "raise --data.vocabulary, lower --data.min-frequency, or take --data.tokenizer byte"
-                    self.remarks.append(Remark("warning", what, do=do))
+                    hint = "raise --data.vocabulary, lower --data.min-frequency, or take --data.tokenizer byte"
+                    self.remarks.append(Remark("warning", what, hint=hint))
         dropped = data.train.dropped
         if dropped.seen and dropped.total / dropped.seen > MAX_DROPPED:
             what = f"{percentage(dropped.total / dropped.seen)} of the training pairs are dropped"
-            self.remarks.append(Remark("warning", what, do=f"{dropped}; see --data.max-length, --data.max-ratio"))
+            self.remarks.append(Remark("warning", what, hint=f"{dropped}; see --data.max-length, --data.max-ratio"))
         source, target = data.tokenizers
         sizes = f"{source.size:,} {source.kind} tokens"
         sizes += " for both sides" if source is target else f" to {target.size:,} {target.kind} tokens"

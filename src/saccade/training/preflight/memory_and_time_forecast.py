@@ -110,7 +110,7 @@ def forecast(
         rows, source, target = longest
         raise SaccadeError(
             f"a batch of {rows:,} pairs of {source:,} and {target:,} tokens does not fit into the memory of {device}",
-            do="lower --data.batch-tokens (and raise --training.accumulate by an equal factor), or --data.max-length",
+            hint="lower --data.batch-tokens (and raise --training.accumulate by an equal factor), or --data.max-length",
         ) from None
     batches = batches_an_epoch or -(-statistics.longer_tokens // batch_tokens)
     tokens = statistics.target_tokens / max(1, batches)

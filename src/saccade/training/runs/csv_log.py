@@ -38,5 +38,5 @@ def unwritable(path: Path, error: OSError) -> SaccadeError:
     return SaccadeError(
         f"cannot be written: {error.strerror or error}",
         where=str(path),
-        do="free some space, then continue: saccade train --resume RUN",
+        hint="free some space, then continue: saccade train --resume RUN",
     )

@@ -22,7 +22,7 @@ from saccade.interface import Decodes
 class ProgressListener(Protocol):
     """Receives messages and progress while the data is prepared; every tracker is one."""
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Show a message to the user."""
         ...
 
@@ -64,7 +64,7 @@ def load_data(
     cached = open_cache(
         config,
         tokenizers=tokenizers,
-        say=tracker.say,
+        log=tracker.log,
         progress=tracker.progress,
         locked=rank_zero_has_the_lock,
     )
@@ -73,7 +73,7 @@ def load_data(
     if cached.valid:
         valid = build_corpus(cached.valid, cached.tokenizers, config, keep_text=True, filtered=False)
     else:
-        tracker.say("no validation data: the last model counts as the best (give --valid-source or --data.hold-out)")
+        tracker.log("no validation data: the last model counts as the best (give --valid-source or --data.hold-out)")
     # The tokenizers of a resumed run equal those of the cache entry; return the objects that were passed in.
     return RunData(tokenizers or cached.tokenizers, cached.train, valid, cached.digest, cached.report)
 
@@ -81,18 +81,18 @@ def load_data(
 def log_statistics(config: DataConfig, cached: CachedData, tracker: ProgressListener) -> None:
     """Log the path of the cache, the number of pairs and the vocabulary sizes."""
     how = "reused" if cached.seconds is None else f"built in {cached.seconds:.0f} s"
-    tracker.say(f"token cache: {cached.path}, {how}")
+    tracker.log(f"token cache: {cached.path}, {how}")
     corpus = cached.train
-    tracker.say(f"training data: {len(corpus):,} pairs, {corpus.dropped}")
+    tracker.log(f"training data: {len(corpus):,} pairs, {corpus.dropped}")
     if len(corpus.parts) > 1:
         quotas = find_quotas(corpus.parts, config.weights, config.temperature)
         for path, size, quota in zip(config.source, corpus.parts, quotas, strict=True):
-            tracker.say(f"  {path}: {size:,} pairs, {quota / len(corpus):.1%} of the examples")
+            tracker.log(f"  {path}: {size:,} pairs, {quota / len(corpus):.1%} of the examples")
     source, target = cached.tokenizers
     sizes = f"{source.size:,} {source.kind} tokens"
     if source is not target:
         sizes += f" to {target.size:,} {target.kind} tokens"
-    tracker.say(f"vocabulary: {sizes}{' for both sides' if source is target else ''}")
+    tracker.log(f"vocabulary: {sizes}{' for both sides' if source is target else ''}")
 
 
 def check_lengths(model: Decodes, data: RunData) -> None:
@@ -102,7 +102,7 @@ def check_lengths(model: Decodes, data: RunData) -> None:
     if model.longest is not None and longest > model.longest:
         raise SaccadeError(
             f"the longest example has {longest} tokens, the model {model.longest} positions",
-            do="raise --model.max-positions, or lower --data.max-length (validation data is never filtered)",
+            hint="raise --model.max-positions, or lower --data.max-length (validation data is never filtered)",
         )
 
 

@@ -101,7 +101,7 @@ def create(path: Path, config: Config) -> RunDirectory:
         raise SaccadeError(
             "already exists and is not empty",
             where=str(path),
-            do=f"choose another --output, or continue it: saccade train --resume {path}",
+            hint=f"choose another --output, or continue it: saccade train --resume {path}",
         )
     # An existing empty folder may be a link or a mounted disk, so it is filled; a new one is renamed into place.
     staging = path if path.exists() else partial_path(path)
@@ -117,7 +117,7 @@ def create(path: Path, config: Config) -> RunDirectory:
     except OSError as error:
         remove(RunDirectory(staging))
         raise SaccadeError(
-            f"cannot be written: {error.strerror}", where=str(path), do="choose another --output"
+            f"cannot be written: {error.strerror}", where=str(path), hint="choose another --output"
         ) from None
     return given
 

@@ -22,7 +22,7 @@ def run_lock(directory: Path) -> Iterator[None]:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise SaccadeError(
-            f"cannot be written: {error.strerror}", where=str(directory), do="check the permissions and the disk"
+            f"cannot be written: {error.strerror}", where=str(directory), hint="check the permissions and the disk"
         ) from None
     try:
         if not lock_file(handle, wait=False):
@@ -30,7 +30,7 @@ def run_lock(directory: Path) -> Iterator[None]:
             raise SaccadeError(
                 f"is being trained by {holder or 'another process'}",
                 where=str(directory),
-                do="wait for it or stop it; two processes would overwrite each other's checkpoints",
+                hint="wait for it or stop it; two processes would overwrite each other's checkpoints",
             )
         os.ftruncate(handle, 0)
         os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())

@@ -68,7 +68,7 @@ class RunContext:
     def log(self, lines: Sequence[str]) -> None:
         """Log several messages."""
         for line in lines:
-            self.tracker.say(line)
+            self.tracker.log(line)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def prepare(context: RunContext) -> PreparedRun:
     training, device = config.training, context.compute.device
     preload_optimizer_imports()
     for change in context.changes:
-        tracker.say(f"changed: {change}: results will differ from a run without this change")
+        tracker.log(f"changed: {change}: results will differ from a run without this change")
     start = None if context.resumed else load_start(context)  # check the start model before the slow work on the data
     data = load_run_data(context)
     model = build_model(context, data)
@@ -100,7 +100,7 @@ def prepare(context: RunContext) -> PreparedRun:
     validation_objective = Likelihood(training.label_smoothing)  # for every training objective
     dry_run = make_objective(training, context.choice, target, dry_run=True)
     order = BatchSampler.from_config(data.train, config.data, training.seed)
-    tracker.say(f"batches: {order.batches_per_epoch:,} per epoch, {order.padding:.1%} padding")
+    tracker.log(f"batches: {order.batches_per_epoch:,} per epoch, {order.padding:.1%} padding")
     updates = planned_updates(training, order.batches_per_epoch)
     check_lengths(model, data)
     if not context.resumed:
@@ -149,7 +149,7 @@ def prepare(context: RunContext) -> PreparedRun:
     if context.group.rank == 0 and data.valid is not None:
         save_validation_sources(directory.path, data.valid)
     if training.compile:  # after the FLOP count, which does not see the operations of a compiled layer
-        tracker.say(f"torch.compile: {compile_layers(model)} layers, each at its first batch")
+        tracker.log(f"torch.compile: {compile_layers(model)} layers, each at its first batch")
     if context.resumed:
         restore(run)
     return run
@@ -179,7 +179,7 @@ def load_run_data(context: RunContext) -> RunData:
             raise SaccadeError(
                 "the data has changed since the run began",
                 where=", ".join(config.data.source),
-                do="restore the files, or start a new run with another --output",
+                hint="restore the files, or start a new run with another --output",
             )
     elif context.group.rank == 0:
         with atomic_folder(directory.tokenizers) as staging:
@@ -195,9 +195,9 @@ def build_model(context: RunContext, data: RunData) -> Any:
     torch.manual_seed(context.config.training.seed)
     model = context.choice.build(vocabulary_sizes(data.tokenizers)).to(device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    context.tracker.say(f"model: {context.choice.family}, {parameters:,} parameters, on {device}")
+    context.tracker.log(f"model: {context.choice.family}, {parameters:,} parameters, on {device}")
     if device.type == "cpu" and kernel_level() is None:
-        context.tracker.say("C kernels are not available, training is slower: install a C compiler and reinstall")
+        context.tracker.log("C kernels are not available, training is slower: install a C compiler and reinstall")
     return model
 
 
@@ -241,15 +241,15 @@ def restore(run: PreparedRun) -> None:
         raise SaccadeError(
             f"all {len(found.damaged)} checkpoints are damaged; the newest: {found.damaged[0][1].what}",
             where=str(found.damaged[0][1].where),
-            do="restore them from a backup, or start a new run with another --output",
+            hint="restore them from a backup, or start a new run with another --output",
         )
     for path, error in found.damaged:
-        tracker.say(f"damaged checkpoint: {error.where}: {error.what}; kept as {mark_damaged(path)}")
+        tracker.log(f"damaged checkpoint: {error.where}: {error.what}; kept as {mark_damaged(path)}")
     step = int(group.all_reduce_numbers([step_of(found.path) if found.path else 0])[0])
     if group.rank == 0:
         run.selection.recover()
     if step == 0:
-        tracker.say("there is no checkpoint yet: the run begins again")
+        tracker.log("there is no checkpoint yet: the run begins again")
         tracker.rewind(0, {})
         context.log(copy_start_weights(loop.model, load_start(context), context.choice))
         return
@@ -257,6 +257,6 @@ def restore(run: PreparedRun) -> None:
     state = load_checkpoint(path, loop.model, loop.optimizer)
     loop.progress = state.progress
     tracker.rewind(step, state.logged)
-    tracker.say(f"resumed from {path}")
+    tracker.log(f"resumed from {path}")
     for change in environment_changes(state.environment, run.environment):
-        tracker.say(f"changed: {change}: results may not be bitwise equal to those of an uninterrupted run")
+        tracker.log(f"changed: {change}: results may not be bitwise equal to those of an uninterrupted run")

@@ -32,7 +32,7 @@ PROGRESS_INTERVAL = 10.0  # seconds between two progress lines of a long task wi
 class Tracker(Protocol):
     """Interface through which a run reports messages, updates and validations."""
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Show a message to the user."""
         ...
 
@@ -64,7 +64,7 @@ class Tracker(Protocol):
 class NullTracker:
     """Tracker of the processes other than rank 0: ignores everything."""
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Do nothing."""
 
     def progress(self, what: str, done: int, total: int | None) -> None:
@@ -111,7 +111,7 @@ class RunTracker:
         self._first_step = 0
         self._last_progress = time.monotonic()
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Print a message and write it to the log file."""
         self.console.print(message, markup=False)
         self._write_log(message)
@@ -130,7 +130,7 @@ class RunTracker:
                 self._stop_bar()
         elif time.monotonic() - self._last_progress > PROGRESS_INTERVAL:
             self._last_progress = time.monotonic()
-            self.say(f"{what}: {done:,}" + (f" of {total:,} ({done / total:.0%})" if total else ""))
+            self.log(f"{what}: {done:,}" + (f" of {total:,} ({done / total:.0%})" if total else ""))
 
     def file_sizes(self) -> dict[str, int]:
         """Return the size of each CSV file in bytes; saved in a checkpoint."""
@@ -147,7 +147,7 @@ class RunTracker:
             written = path.stat().st_size if path.exists() else 0
             kept = file_sizes.get(path.name, 0)
             if written < kept:
-                self.say(f"{path}: is shorter than at step {step:,}: some of its rows are lost")
+                self.log(f"{path}: is shorter than at step {step:,}: some of its rows are lost")
             elif written > kept:
                 os.truncate(path, kept)
 
@@ -168,7 +168,7 @@ class RunTracker:
         if self.console.is_terminal:
             self._write_log(line)
         else:
-            self.say(line)
+            self.log(line)
         self._write_metrics(
             {
                 "step": update.step,
@@ -192,9 +192,9 @@ class RunTracker:
             f"source     {s.source}\nreference  {s.reference}\noutput     {s.output}\n" for s in validation.samples
         ]
         (self.directory.samples / f"step-{step}.txt").write_text("\n".join(lines), encoding="utf-8")
-        self.say(f"step {step:,} validation: {validation}")
+        self.log(f"step {step:,} validation: {validation}")
         for sample in validation.samples[:2]:
-            self.say(f"  {sample.source}\n    -> {sample.output}")
+            self.log(f"  {sample.source}\n    -> {sample.output}")
         self._throughput.pause()
         draw_curves(self.directory)
 
