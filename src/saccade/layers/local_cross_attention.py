@@ -1,8 +1,8 @@
 """Restricted cross-attention to source positions near the target position (Luong et al. 2015, section 3.2).
 
 Target position t is centered on source position p·t, or on the last real one if the source ends before that: the
-paper's local-m, whose pace p is 1. The cost of a target position does not depend on the length of the source: blocks of queries
-are scored only against the keys that one of them may attend to, and the matrix of all scores never exists.
+paper's local-m, whose pace p is 1. The cost of a target position does not depend on the length of the source: blocks of
+queries are scored only against the keys that one of them may attend to, and the matrix of all scores never exists.
 """
 
 from __future__ import annotations
