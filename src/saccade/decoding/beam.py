@@ -105,7 +105,7 @@ def beam_search(
     live = initial_beam(model, memory, config, symbols)
     sentences = initial_sentences(constraints, config)
     longest = int(sentences.limits.max())
-    lengths = torch.arange(1, longest + 1)
+    lengths = torch.arange(1, longest + 1, device="cpu")
     penalties = length_penalty(lengths, config.length_penalty, config.length_alpha).numpy()  # (longest,)
     outputs: list[list[Hypothesis]] = [[] for _ in sentences.row]
     for length in range(1, longest + 1):

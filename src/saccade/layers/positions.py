@@ -14,14 +14,14 @@ PositionKind = Literal["sinusoidal", "learned", "none"]
 PositionUse = Literal["add", "concatenate"]
 
 
-def sinusoids(length: int, width: int, first: int = 0) -> Tensor:
+def sinusoids(length: int, width: int, first: int = 0, *, device: torch.device | None = None) -> Tensor:
     """The table PE (length, width) from position `first` on (Vaswani et al. 2017, section 3.5).
 
     PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos(pos / 10000^(2i/width)).
     """
-    positions = torch.arange(first, first + length, dtype=torch.float64)[:, None]
-    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
-    table = torch.empty(length, width, dtype=torch.float64)
+    positions = torch.arange(first, first + length, dtype=torch.float64, device=device)[:, None]
+    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float64, device=device) * (-math.log(10000.0) / width))
+    table = torch.empty(length, width, dtype=torch.float64, device=device)
     table[:, 0::2] = torch.sin(positions * rates)
     table[:, 1::2] = torch.cos(positions * rates[: width // 2])
     return table.float()
@@ -45,7 +45,7 @@ class SinusoidalPositions(nn.Module):
         last = first + x.size(1)
         if last <= self.table.size(0):
             return self.table[first:last]
-        return sinusoids(x.size(1), self.width, first).to(x)
+        return sinusoids(x.size(1), self.width, first, device=torch.device("cpu")).to(x)  # mps has no float64
 
 
 class LearnedPositions(nn.Module):

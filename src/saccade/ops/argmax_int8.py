@@ -32,11 +32,11 @@ def argmax_int8(
         raise TypeError(f"argmax_int8: x is {x.dtype} on {x.device}; int8 needs float32 on a CPU with kernels")
     if any(not 0 <= token < weight.outputs for token in suppressed):
         raise IndexError(f"argmax_int8: a suppressed token is outside of the vocabulary of {weight.outputs}")
-    x, forbidden = x.contiguous(), torch.tensor(list(suppressed), dtype=torch.int64)
-    values, tokens = x.new_empty(len(x)), torch.empty(len(x), dtype=torch.int64)
+    x, forbidden = x.contiguous(), torch.tensor(list(suppressed), dtype=torch.int64, device=x.device)
+    values, tokens = x.new_empty(len(x)), x.new_empty(len(x), dtype=torch.int64)
     outputs = address(values), address(tokens)
     structure = ctypes.byref(weight.structure)
-    kernel("argmax_int8", len(x), x.data_ptr(), structure, exact, len(forbidden), address(forbidden), *outputs)
+    kernel("argmax_int8", len(x), address(x), structure, exact, len(forbidden), address(forbidden), *outputs)
     return values, tokens
 
 

@@ -46,5 +46,18 @@ def require_heads(op: str, width: int, heads: int) -> None:
 
 
 def address(x: Tensor | None) -> int | None:
-    """The data pointer of a tensor, or None."""
-    return None if x is None else x.data_ptr()
+    """The data pointer of a contiguous tensor on the CPU, for a kernel; None for None."""
+    if x is None:
+        return None
+    if not x.is_contiguous():
+        raise ValueError(f"a kernel cannot read a tensor with strides {x.stride()} for shape {tuple(x.shape)}")
+    return row_address(x)
+
+
+def row_address(x: Tensor) -> int:
+    """The data pointer of a tensor on the CPU whose last dimension is contiguous; a kernel also needs its stride."""
+    if not x.is_cpu:
+        raise TypeError(f"a kernel cannot read a tensor on {x.device}")
+    if x.numel() and x.stride(-1) != 1:
+        raise ValueError(f"a kernel cannot read rows with strides {x.stride()}")
+    return x.data_ptr()

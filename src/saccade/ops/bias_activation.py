@@ -31,7 +31,7 @@ class BiasReluKernel(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
         """x (N, D), bias (D,)."""
         bias = bias.contiguous()
-        kernel("bias_relu", *x.shape, x.data_ptr(), bias.data_ptr())
+        kernel("bias_relu", *x.shape, address(x), address(bias))
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x

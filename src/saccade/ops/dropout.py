@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from saccade.csrc.library import kernel
+from saccade.ops.arguments import address
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.rng import draw_seed
 
@@ -53,7 +54,7 @@ def dropout_kernel(x: Tensor, threshold: int, seed: int) -> Tensor:
     """Apply the dropout mask of a seed to x."""
     x = x.contiguous()
     out = torch.empty_like(x)
-    kernel("dropout", x.numel(), x.data_ptr(), out.data_ptr(), threshold, seed)
+    kernel("dropout", x.numel(), address(x), address(out), threshold, seed)
     return out
 
 

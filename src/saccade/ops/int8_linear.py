@@ -35,13 +35,15 @@ class QuantizedMatrix:
             raise ValueError(f"a weight of shape {tuple(weight.shape)} and {weight.dtype} cannot be quantized")
         panel, panels, depth = panel_sizes()
         count = -(-self.outputs // (panel * panels)) * panels
-        numbers = torch.empty(2 * count * (panel + 1))  # scales and biases of all outputs, two bounds of each panel
-        packed = torch.empty(count * panel * -(-self.inputs // depth) * depth, dtype=torch.uint8)
+        numbers = weight.new_empty(
+            2 * count * (panel + 1)
+        )  # scales and biases of all outputs, two bounds of each panel
+        packed = weight.new_empty(count * panel * -(-self.inputs // depth) * depth, dtype=torch.uint8)
         self.version = version_of(weight)
         self.tensors = weight, bias, numbers, packed  # the structure has their addresses
         firsts = 0, count * panel, 2 * count * panel, 2 * count * panel + count
-        pointers = weight.data_ptr(), address(bias), packed.data_ptr()
-        self.structure = Int8Weight(*weight.shape, *pointers, *(numbers[first:].data_ptr() for first in firsts))
+        pointers = address(weight), address(bias), address(packed)
+        self.structure = Int8Weight(*weight.shape, *pointers, *(address(numbers[first:]) for first in firsts))
         kernel("int8_pack", ctypes.byref(self.structure))
 
     def current(self) -> bool:
@@ -92,7 +94,7 @@ def int8_linear(x: Tensor, weight: QuantizedMatrix) -> Tensor:
     x = x.contiguous()
     out = x.new_empty(*x.shape[:-1], weight.outputs)
     rows = x.numel() // x.size(-1)
-    kernel("int8_linear", rows, x.data_ptr(), ctypes.byref(weight.structure), out.data_ptr())
+    kernel("int8_linear", rows, address(x), ctypes.byref(weight.structure), address(out))
     return out
 
 

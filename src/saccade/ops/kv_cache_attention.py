@@ -52,7 +52,7 @@ def kv_cache_attention(qkv: Tensor, cache: KVCache, bias: Tensor, heads: int, *,
         query, bias = qkv.contiguous(), bias.contiguous()
         context = query.new_empty(len(query), width)
         weights = query.new_empty(len(query), heads, 1, len(kept)) if record else None
-        pointers = (ctypes.c_void_p * len(kept))(*(step.data_ptr() for step in kept))
+        pointers = (ctypes.c_void_p * len(kept))(*map(address, kept))
         sizes = len(query), heads, width // heads, len(kept)
         inputs = *map(address, (origin, query, bias)), address(context), address(weights)
         kernel(op, *sizes, ctypes.addressof(pointers), *inputs)
@@ -73,7 +73,7 @@ def check_steps(op: str, qkv: Tensor, cache: KVCache) -> None:
             raise TypeError(f"{op}: step {number} is {step.dtype} on {step.device}, qkv {qkv.dtype} on {qkv.device}")
         require_shape(op, "step", step, None, qkv.size(1))
     if origin.device.type == "cpu":
-        sizes = torch.tensor([len(step) for step in steps])
+        sizes = torch.tensor([len(step) for step in steps], device=origin.device)
         if bool(((origin < 0) | (origin >= sizes)).any()):
             raise IndexError(f"{op}: origin has a row index that an earlier step does not have")
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from saccade.csrc.abi import RecurrentGates
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import address, require_alike, require_indices, require_shape
+from saccade.ops.arguments import address, require_alike, require_indices, require_shape, row_address
 from saccade.ops.dispatch import runs_on_inference_kernel
 
 CellKind = Literal["lstm", "gru"]
@@ -104,18 +104,22 @@ def scan(
     if not runs_on_inference_kernel(inputs) or out.stride(2) != 1 or out.stride(0) != order.size(1) * out.stride(1):
         return scan_reference(state, inputs, weight, input_bias, recurrent_bias, rows, order, out)
     inputs, input_bias, recurrent_bias = (x.contiguous() for x in (inputs, input_bias, recurrent_bias))
-    real, first = order >= 0, torch.arange(len(order))[:, None] * order.size(1)
+    real, first = order >= 0, torch.arange(len(order), device=order.device)[:, None] * order.size(1)
     input_rows = torch.where(real, rows.gather(1, order.clamp(min=0)), -1).T.contiguous()  # (S, B)
     output_rows = (first + order).T.contiguous()  # (S, B)
     state = state.map(Tensor.clone)  # it is overwritten
     recurrent = weight.new_empty(len(order), gates)
     projections = RecurrentGates(
-        *map(address, (inputs, None, recurrent, input_bias, recurrent_bias)), None, None, out.data_ptr(), out.stride(1)
+        *map(address, (inputs, None, recurrent, input_bias, recurrent_bias)),
+        None,
+        None,
+        row_address(out),
+        out.stride(1),
     )
     for position in range(order.size(1)):
         torch.mm(state.hidden, weight.T, out=recurrent)
-        projections.input_rows = input_rows[position].data_ptr()
-        projections.output_rows = output_rows[position].data_ptr()
+        projections.input_rows = address(input_rows[position])
+        projections.output_rows = address(output_rows[position])
         advance(projections, state, state)
     return state
 
@@ -153,7 +157,7 @@ def scan_reference(
 
 def advance(projections: RecurrentGates, before: RecurrentState, after: RecurrentState) -> None:
     """Run one step on the kernel; in place if `before` and `after` are the same tensors."""
-    parts = (part.data_ptr() for part in (*before, *after) if part is not None)
+    parts = (address(part) for part in (*before, *after) if part is not None)
     kernel("gru_cell" if before.cell is None else "lstm_cell", *before.hidden.shape, byref(projections), *parts)
 
 

@@ -35,7 +35,7 @@ def generator_of(device: torch.device) -> torch.Generator | None:
 def draw_seed() -> int:
     """Draw a seed for another generator from the current one: `torch.manual_seed` controls all randomness."""
     cpu = torch.device("cpu")
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator_of(cpu)))
+    return int(torch.empty((), dtype=torch.int64, device=cpu).random_(generator=generator_of(cpu)))
 
 
 def normal_like(x: Tensor) -> Tensor:

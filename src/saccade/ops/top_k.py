@@ -44,13 +44,13 @@ def top_k(
     if not runs_on_kernel(logits) or not logits.is_contiguous():
         return top_k_reference(logits, count, suppressed, allowed)
     values, ids = logits.new_empty(len(logits), count), logits.new_empty(len(logits), count, dtype=torch.int64)
-    forbidden = torch.tensor(list(suppressed), dtype=torch.int64)
+    forbidden = torch.tensor(list(suppressed), dtype=torch.int64, device=logits.device)
     outputs = len(forbidden), address(forbidden), count, address(values), address(ids)
     if allowed is None:
-        kernel("top_k", *logits.shape, logits.data_ptr(), *outputs)
+        kernel("top_k", *logits.shape, address(logits), *outputs)
     else:
         lists = [part.contiguous() for part in allowed]
-        kernel("top_k_within", *logits.shape, logits.data_ptr(), *map(address, lists), *outputs)
+        kernel("top_k_within", *logits.shape, address(logits), *map(address, lists), *outputs)
     return values, ids
 
 

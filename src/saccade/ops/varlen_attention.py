@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from saccade.csrc.abi import ProjectedColumn
 from saccade.csrc.library import kernel
-from saccade.ops.arguments import require_alike, require_heads, require_shape
+from saccade.ops.arguments import address, require_alike, require_heads, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout as apply_dropout
 from saccade.ops.packed import PackedLayout
@@ -136,9 +136,9 @@ class SelfAttentionKernel(torch.autograd.Function):
         width = bias.numel() // 3
         out = qkv.new_empty(qkv.size(0), width)
         columns = map(ProjectedColumn.of, torch.split(qkv, width, 1), torch.split(bias, width))
-        starts = cu_seqlens.data_ptr(), cu_seqlens.data_ptr()
+        starts = address(cu_seqlens), address(cu_seqlens)
         shape = cu_seqlens.numel() - 1, heads, width // heads, causal
-        kernel("varlen_attention", *shape, *starts, *columns, out.data_ptr())
+        kernel("varlen_attention", *shape, *starts, *columns, address(out))
         return out
 
     @staticmethod
@@ -152,8 +152,8 @@ class SelfAttentionKernel(torch.autograd.Function):
         columns = map(ProjectedColumn.of, torch.split(qkv, width, 1), torch.split(bias, width))
         out = map(ProjectedColumn.of, torch.split(qkv_grad, width, 1), torch.split(bias_grad, width))
         shape = cu_seqlens.numel() - 1, ctx.heads, width // ctx.heads, ctx.causal
-        starts = cu_seqlens.data_ptr(), cu_seqlens.data_ptr()
-        kernel("varlen_attention_backward", *shape, *starts, *columns, gradient.data_ptr(), *out)
+        starts = address(cu_seqlens), address(cu_seqlens)
+        kernel("varlen_attention_backward", *shape, *starts, *columns, address(gradient), *out)
         return qkv_grad, bias_grad, None, None, None
 
 
@@ -177,9 +177,9 @@ class CrossAttentionKernel(torch.autograd.Function):
         ctx.heads = heads
         out = torch.empty_like(query)
         columns = query_key_value_columns(query, query_bias, kv, kv_bias)
-        starts = cu_seqlens.data_ptr(), memory_cu_seqlens.data_ptr()
+        starts = address(cu_seqlens), address(memory_cu_seqlens)
         shape = cu_seqlens.numel() - 1, heads, query.size(1) // heads, False
-        kernel("varlen_attention", *shape, *starts, *columns, out.data_ptr())
+        kernel("varlen_attention", *shape, *starts, *columns, address(out))
         return out
 
     @staticmethod
@@ -191,8 +191,8 @@ class CrossAttentionKernel(torch.autograd.Function):
         gradients = [torch.empty_like(part) for part in inputs]
         columns, out = query_key_value_columns(*inputs), query_key_value_columns(*gradients)
         shape = cu_seqlens.numel() - 1, ctx.heads, gradient.size(1) // ctx.heads, False
-        starts = cu_seqlens.data_ptr(), memory_cu_seqlens.data_ptr()
-        kernel("varlen_attention_backward", *shape, *starts, *columns, gradient.data_ptr(), *out)
+        starts = address(cu_seqlens), address(memory_cu_seqlens)
+        kernel("varlen_attention_backward", *shape, *starts, *columns, address(gradient), *out)
         return *gradients, None, None, None
 
 
