@@ -188,7 +188,8 @@ def test_run_without_checkpoint_begins_again(config, tmp_path, uninterrupted, mo
     interrupted_after(3, monkeypatch)
     train(config())
     monkeypatch.undo()
-    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-3")
+    shutil.rmtree(tmp_path / "run" / "model-last")  # as if killed before the first checkpoint
     resume(tmp_path / "run")
     assert differences(uninterrupted, tmp_path / "run") == []
 
@@ -392,8 +393,15 @@ def test_run_that_fails_before_training_leaves_no_directory(config, tmp_path):
 
 
 def test_resuming_a_folder_without_run_is_rejected(tmp_path):
-    with pytest.raises(SaccadeError, match="not a run directory"):
-        resume(tmp_path)
+    for folder in ("nowhere", "empty", "texts"):
+        with pytest.raises(SaccadeError, match="run directory") as refused:
+            resume(tmp_path / folder)
+        assert refused.value.hint
+        if folder == "nowhere":
+            (tmp_path / "empty").mkdir()
+            (tmp_path / "texts").mkdir()
+            (tmp_path / "texts" / "a.txt").write_text("x", encoding="utf-8")
+    assert list((tmp_path / "empty").iterdir()) == []
 
 
 def test_flops_equal_the_formula(config):

@@ -26,6 +26,7 @@ from saccade.training.checkpoints.start_settings import (
 )
 from saccade.training.config import RunConfig, TrainingConfig
 from saccade.training.runs.directory import RunDirectory
+from saccade.training.runs.resumable_directory import check_run_directory
 
 FINE_TUNING: Mapping[str, Any] = {"learning_rate": 5e-5, "schedule": "constant", "warmup_steps": 100}
 """Defaults when training starts from a trained model: the learning rate of a new model would destroy its weights."""
@@ -85,8 +86,7 @@ class ResumedConfig(NamedTuple):
 def resolve_resumed(path: Path, overrides: Mapping[str, Any] | None = None) -> ResumedConfig:
     """Resolve the config of a run that is resumed from its run directory."""
     directory = RunDirectory(Path(path))
-    if not directory.config.is_file():
-        raise SaccadeError("not a run directory", where=str(path), hint="name the --output of an earlier run")
+    check_run_directory(directory)
     before = load_saved_config(directory.config)
     config = load_saved_config(directory.config, {**(overrides or {}), "output": str(path)})
     return ResumedConfig(directory, before, config)

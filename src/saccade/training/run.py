@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.distributed.group import Group, join_process_group, local_rank
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, not_written
 from saccade.models.registry import Choice
 from saccade.training.checkpoints.checkpoint import TrainingState, list_checkpoints
 from saccade.training.checkpoints.resume_checks import check_resumable, result_changing_settings
@@ -23,6 +23,7 @@ from saccade.training.runs.directory import RunDirectory, create, remove, rewrit
 from saccade.training.runs.interruption import SIGNALS, GracefulInterrupt
 from saccade.training.runs.lock import run_lock
 from saccade.training.runs.preparation import PreparedRun, RunContext, prepare
+from saccade.training.runs.resumable_directory import check_checkpoints_exist, check_data_record
 from saccade.training.runs.tracking import NullTracker, RunTracker, Tracker
 from saccade.training.stopping import fraction_done, limit_reached
 from saccade.training.units import format_duration
@@ -65,6 +66,8 @@ def continue_run(resumed: ResumedConfig) -> RunResult:
     directory, before, config = resumed
     check_resumable(before, config)
     check_complete(config)
+    check_checkpoints_exist(directory, before.training.checkpoint_every)
+    check_data_record(directory)
     compute = resolve_compute(config.training, local_rank())
     configure_process(config.training)
     group = join_process_group(compute.device)
@@ -73,11 +76,7 @@ def continue_run(resumed: ResumedConfig) -> RunResult:
             try:
                 rewrite_config(directory, config)
             except OSError as error:
-                raise SaccadeError(
-                    f"cannot be written: {error.strerror}",
-                    where=str(directory.config),
-                    hint="free some space and retry",
-                ) from None
+                raise not_written(directory.config, error) from None
         choice = config.choice()
         tracker = make_tracker(config, choice, directory, group)
         changes = tuple(result_changing_settings(before, config))

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 
 from saccade.config import Config, write_yaml
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, not_written
 from saccade.folder import fsync, partial_path, recover, write_json
 from saccade.ops.dispatch import kernel_level
 from saccade.version import __version__
 
 ENVIRONMENT = "env.json"
-LEFTOVERS = {"samples", ENVIRONMENT, ".config.yaml.partial"}
+LEFTOVERS = {"samples", "checkpoints", ENVIRONMENT, ".config.yaml.partial"}
 """Files that a process killed while it created the run directory may have left in an empty folder."""
 
 
@@ -98,11 +98,9 @@ def create(path: Path, config: Config) -> RunDirectory:
     """Create a run directory atomically with its config; an existing non-empty directory is an error."""
     given, path = RunDirectory(path), path.absolute()
     if path.exists() and not (path.is_dir() and {entry.name for entry in path.iterdir()} <= LEFTOVERS):
-        raise SaccadeError(
-            "already exists and is not empty",
-            where=str(path),
-            hint=f"choose another --output, or continue it: saccade train --resume {path}",
-        )
+        kind = "and is not empty" if path.is_dir() else "and is not a directory"
+        resumable = f", or continue it: saccade train --resume {path}" if given.config.is_file() else ""
+        raise SaccadeError(f"already exists {kind}", where=str(path), hint=f"choose another --output{resumable}")
     # An existing empty folder may be a link or a mounted disk, so it is filled; a new one is renamed into place.
     staging = path if path.exists() else partial_path(path)
     try:
@@ -110,15 +108,14 @@ def create(path: Path, config: Config) -> RunDirectory:
             staging.parent.mkdir(parents=True, exist_ok=True)
             recover(path)
         RunDirectory(staging).samples.mkdir(parents=True, exist_ok=True)
+        RunDirectory(staging).checkpoints.mkdir(exist_ok=True)  # so that its absence shows that it was deleted
         write_json(staging / ENVIRONMENT, environment())
         rewrite_config(RunDirectory(staging), config)  # last: a folder with a config counts as a run
         if staging != path:
             staging.rename(path)
     except OSError as error:
         remove(RunDirectory(staging))
-        raise SaccadeError(
-            f"cannot be written: {error.strerror}", where=str(path), hint="choose another --output"
-        ) from None
+        raise not_written(path, error) from None
     return given
 
 

@@ -45,6 +45,7 @@ from saccade.training.preflight.flops import FlopRate
 from saccade.training.preflight.memory_and_time_forecast import forecast
 from saccade.training.runs.data import RunData, check_lengths, fit_length_limit, load_data
 from saccade.training.runs.directory import RunDirectory
+from saccade.training.runs.resumable_directory import new_start
 from saccade.training.runs.tracking import Tracker
 from saccade.training.stopping import equivalent_updates, planned_updates
 from saccade.training.validation import save_validation_sources
@@ -241,7 +242,7 @@ def restore(run: PreparedRun) -> None:
         raise SaccadeError(
             f"all {len(found.damaged)} checkpoints are damaged; the newest: {found.damaged[0][1].what}",
             where=str(found.damaged[0][1].where),
-            hint="restore them from a backup, or start a new run with another --output",
+            hint=f"restore them from a backup, or {new_start(directory)}",
         )
     for path, error in found.damaged:
         tracker.log(f"damaged checkpoint: {error.where}: {error.what}; kept as {mark_damaged(path)}")
