@@ -21,7 +21,7 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 sanitizers = SANITIZERS if os.environ.get("SACCADE_SANITIZE") == "1" else []
 debugging = ["-O1", "-g1", "-fno-omit-frame-pointer"] if sanitizers else []  # at -O3 it compiles for ten minutes
-source_hash = runpy.run_path(str(CSRC / "source_hash.py"))["source_hash"]
+source_hash = runpy.run_path("src/saccade/ops/source_hash.py")["source_hash"]
 
 setup(
     ext_modules=[

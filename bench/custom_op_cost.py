@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address
+from saccade.ops.kernel_library import kernel
 from saccade.ops.layer_norm import LayerNormKernel
 
 EPSILON = 1e-5

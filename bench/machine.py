@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.environments import Environment
 from bench.paths import ROOT
-from saccade.csrc.library import level
+from saccade.ops.kernel_library import level
 
 PACKAGES = ("torch", "ctranslate2", "numpy", "tokenizers", "safetensors", "sacrebleu")
 

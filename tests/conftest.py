@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from saccade.csrc import library as kernels
+from saccade.ops import kernel_library as kernels
 from saccade.ops.int8_linear import int8_available
 
 

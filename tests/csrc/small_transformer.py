@@ -8,7 +8,8 @@ from ctypes import byref, c_int, c_int64, c_void_p, pointer
 import torch
 from torch import Tensor
 
-from saccade.csrc.abi import (
+from saccade.ops.int8_linear import Int8Weight, quantize
+from saccade.ops.kernel_abi import (
     DecoderLayerWeights,
     DecoderStack,
     EncoderLayerWeights,
@@ -23,8 +24,7 @@ from saccade.csrc.abi import (
     TokenTables,
     WeightForms,
 )
-from saccade.csrc.library import kernel
-from saccade.ops.int8_linear import Int8Weight, quantize
+from saccade.ops.kernel_library import kernel
 
 LAYERS, HEADS, WIDTH, INNER, VOCABULARY, LONGEST = 2, 2, 24, 40, 60, 12
 BEGIN, END = 1, 2

@@ -10,11 +10,11 @@ import torch
 from torch.testing import assert_close
 
 from csrc.small_transformer import SmallTransformer
-from saccade.csrc.library import kernel
 from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.bias_activation import bias_relu
 from saccade.ops.cross_entropy import paired_loss_and_grad
 from saccade.ops.int8_linear import QuantizedMatrix, int8_linear, panel_sizes
+from saccade.ops.kernel_library import kernel
 from saccade.ops.kv_cache import KVCache, MemoryCache
 from saccade.ops.kv_cache_attention import kv_cache_attention, memory_attention
 from saccade.ops.layer_norm import residual_layer_norm

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from contracts.registered_models import build_model, make_batch, registered_models
-from saccade.csrc.library import level
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.screening import MIN_ROWS, screen_of
@@ -15,6 +14,7 @@ from saccade.interface import Product
 from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import QuantizedParameter
+from saccade.ops.kernel_library import level
 from saccade.symbols import Symbols
 
 LENGTHS = [1 + row % 7 for row in range(MIN_ROWS + 5)]

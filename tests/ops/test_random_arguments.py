@@ -18,7 +18,6 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from ops.comparison import kernel_and_reference
-from saccade.csrc import library as kernels
 from saccade.interface import Shared
 from saccade.ops.argmax_int8 import argmax_int8, argmax_reference
 from saccade.ops.bias_activation import bias_relu
@@ -26,6 +25,7 @@ from saccade.ops.cross_entropy import chunked_cross_entropy, loss_and_grad, pair
 from saccade.ops.dropout import LEVELS, dropout, dropout_threshold
 from saccade.ops.glu import bias_glu, linear_glu
 from saccade.ops.int8_linear import QuantizedMatrix, int8_linear, int8_linear_reference
+from saccade.ops.kernel_prototypes import PROTOTYPES
 from saccade.ops.kv_cache import KVCache, MemoryCache
 from saccade.ops.kv_cache_attention import Window, kv_cache_attention, memory_attention
 from saccade.ops.layer_norm import layer_norm, residual_layer_norm
@@ -552,5 +552,5 @@ def test_these_ops_are_all_that_have_kernels(called_kernels):
         try_argument_sets(name, 40)
     for name in INT8_OPS:
         try_int8_argument_sets(name, 5)
-    names = {name.removeprefix("saccade_") for name in kernels.SIGNATURES}
+    names = {name.removeprefix("saccade_") for name in PROTOTYPES}
     assert set(called_kernels) == names - NOT_OF_OPS

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from saccade.csrc.library import library
+from saccade.ops.kernel_library import library
 
 SECONDS = 5.0
 MEMORY = 2 * 2**30  # bytes beyond what the process has when the input is given to it

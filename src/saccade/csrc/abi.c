@@ -1,4 +1,4 @@
-/* What library.py checks when it loads a library: the hash of its sources, and the layout of its structures. */
+/* What ops/kernel_library.py checks when it loads a library: the hash of its sources, and the layout of its structures. */
 
 #include <stddef.h>
 
@@ -7,7 +7,7 @@
 #include "simd.h"
 #include "transformer.h"
 
-/* SHA-256 of the sources that this library was built from (source_hash.py). */
+/* SHA-256 of the sources that this library was built from (ops/source_hash.py). */
 EXPORT const char saccade_source_hash[] = SACCADE_SOURCE_HASH;
 
 /* A field of a structure; the field "" has the size of the structure. */
@@ -19,7 +19,7 @@ typedef struct {
 #define SIZE(type) {#type, "", 0, sizeof(type)},
 #define FIELD(type, field) {#type, #field, offsetof(type, field), sizeof(((type *)0)->field)},
 
-/* All fields of the structures that abi.py declares, in order; the last entry is empty. */
+/* All fields of the structures that ops/kernel_abi.py declares, in order; the last entry is empty. */
 EXPORT const structure_field saccade_structure_fields[] = {
     /* clang-format off */
     SIZE(int8_weight) FIELD(int8_weight, outputs) FIELD(int8_weight, inputs) FIELD(int8_weight, weight)

@@ -5,7 +5,7 @@
  * thread for its own rows, then added in the order of the threads. Products of few rows are split by their outputs;
  * no bit depends on the split.
  *
- * The kernels include no Python or torch headers: library.py calls them through ctypes. All sources are compiled
+ * The kernels include no Python or torch headers: ops/kernel_library.py calls them through ctypes. All sources are compiled
  * once per level of the x86-64 instruction set.
  *  */
 

@@ -1,4 +1,4 @@
-/* What an exported function returns; library.py raises an exception for every value but SUCCESS. */
+/* What an exported function returns; ops/kernel_library.py raises an exception for every value but SUCCESS. */
 
 #ifndef SACCADE_STATUS_H
 #define SACCADE_STATUS_H

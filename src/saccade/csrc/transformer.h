@@ -1,6 +1,7 @@
 /* The structures of a Transformer's kernels: weights, memory, KV cache, and what a search reads and writes.
  *
- * abi.py declares the same structures with the same names; abi.c lists their fields, and library.py compares both. */
+ * ops/kernel_abi.py declares the same structures with the same names; abi.c lists their fields, and
+ * ops/kernel_library.py compares both. */
 
 #ifndef SACCADE_TRANSFORMER_H
 #define SACCADE_TRANSFORMER_H

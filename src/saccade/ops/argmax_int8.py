@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.int8_linear import QuantizedMatrix
+from saccade.ops.kernel_library import kernel
 
 
 def argmax_int8(

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_kernel
+from saccade.ops.kernel_library import kernel
 
 
 def bias_relu(x: Tensor, bias: Tensor) -> Tensor:

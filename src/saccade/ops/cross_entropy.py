@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_indices, require_shape
 from saccade.ops.dispatch import runs_on_kernel
+from saccade.ops.kernel_library import kernel
 
 CHUNK = 1 << 21  # logits at once on a CPU: 8 MB in float32, small enough for a shared cache
 LARGE_CHUNK = 1 << 26  # logits at once on other devices

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from saccade.csrc.library import level, library
+from saccade.ops.kernel_library import level, library
 
 _lock = threading.Lock()
 _disabled = 0  # callers that are inside of `without_kernels`

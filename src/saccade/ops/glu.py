@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
+from saccade.ops.kernel_library import kernel
 from saccade.ops.linear import linear
 
 

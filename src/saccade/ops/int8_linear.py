@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from saccade.csrc.abi import Int8Weight
-from saccade.csrc.library import kernel, library
 from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_kernel
+from saccade.ops.kernel_abi import Int8Weight
+from saccade.ops.kernel_library import kernel, library
 
 MAX_INPUTS = 65536
 """The maximum input width: a sum of this many int8 products fits into 32 bits."""

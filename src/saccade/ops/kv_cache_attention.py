@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_heads, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
+from saccade.ops.kernel_library import kernel
 from saccade.ops.kv_cache import KVCache, MemoryCache
 from saccade.ops.varlen_attention import split_heads
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout, dropout_threshold
+from saccade.ops.kernel_library import kernel
 from saccade.ops.rng import draw_seed
 
 

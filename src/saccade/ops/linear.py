@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel, runs_on_kernel
 from saccade.ops.int8_linear import int8_linear, quantized_form
+from saccade.ops.kernel_library import kernel
 
 MAX_ROWS = 8
 """The maximum number of rows for which our kernel is faster than PyTorch's matrix product."""

@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.csrc.abi import RecurrentGates
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_indices, require_shape, row_address
 from saccade.ops.dispatch import runs_on_inference_kernel
+from saccade.ops.kernel_abi import RecurrentGates
+from saccade.ops.kernel_library import kernel
 
 CellKind = Literal["lstm", "gru"]
 GATES: dict[CellKind, int] = {"lstm": 4, "gru": 3}

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
+from saccade.ops.kernel_library import kernel
 
 MAX_QUERIES = 8
 """The maximum number of queries per sentence for which the kernel is faster than two batched matrix products."""

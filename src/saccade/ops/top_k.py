@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_indices, require_shape
 from saccade.ops.dispatch import runs_on_kernel
+from saccade.ops.kernel_library import kernel
 
 LAYERS = 8  # the reference folds a row into this many layers
 MIN_FOLD = 8  # but only if a layer has at least this many times `count` columns

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.csrc.abi import ProjectedColumn
-from saccade.csrc.library import kernel
 from saccade.ops.arguments import address, require_alike, require_heads, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout as apply_dropout
+from saccade.ops.kernel_abi import ProjectedColumn
+from saccade.ops.kernel_library import kernel
 from saccade.ops.packed import PackedLayout
 
 LONGEST = 512

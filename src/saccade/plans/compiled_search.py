@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.csrc.abi import (
+from saccade.decoding.constraints import Constraints, suppressed_tokens
+from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
+from saccade.decoding.penalties import length_penalty
+from saccade.decoding.search import SearchRequest
+from saccade.ops.arguments import address
+from saccade.ops.int8_linear import QuantizedMatrix
+from saccade.ops.kernel_abi import (
     DecoderStack,
     EncoderStack,
     HypothesisBuffers,
@@ -24,13 +30,7 @@ from saccade.csrc.abi import (
     SourceBatch,
     TokenTables,
 )
-from saccade.csrc.library import kernel
-from saccade.decoding.constraints import Constraints, suppressed_tokens
-from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
-from saccade.decoding.penalties import length_penalty
-from saccade.decoding.search import SearchRequest
-from saccade.ops.arguments import address
-from saccade.ops.int8_linear import QuantizedMatrix
+from saccade.ops.kernel_library import kernel
 
 MAX_BEAM = 16
 """The widest beam."""

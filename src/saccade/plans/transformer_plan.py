@@ -16,19 +16,6 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from saccade.csrc.abi import (
-    DecoderLayerWeights,
-    DecoderStack,
-    EncoderLayerWeights,
-    EncoderStack,
-    Int8Weight,
-    KVCacheView,
-    LayerNormWeights,
-    PackedMemory,
-    StackShape,
-    WeightForms,
-)
-from saccade.csrc.library import kernel
 from saccade.decoding.constraints import Constraints
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import SearchRequest
@@ -42,6 +29,19 @@ from saccade.models.transformer import DecoderLayer, EncoderLayer, LayerState, T
 from saccade.ops.arguments import address
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
+from saccade.ops.kernel_abi import (
+    DecoderLayerWeights,
+    DecoderStack,
+    EncoderLayerWeights,
+    EncoderStack,
+    Int8Weight,
+    KVCacheView,
+    LayerNormWeights,
+    PackedMemory,
+    StackShape,
+    WeightForms,
+)
+from saccade.ops.kernel_library import kernel
 from saccade.ops.kv_cache import KVCache, MemoryCache
 from saccade.ops.packed import PackedLayout
 from saccade.ops.varlen_attention import LONGEST

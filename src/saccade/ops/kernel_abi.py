@@ -1,4 +1,4 @@
-"""The structures of the C kernels as ctypes structures; `library.py` compares every field with the compiled library."""
+"""Structures of the C kernels as ctypes structures; `kernel_library.py` compares every field with the library."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from ctypes import POINTER, c_float, c_int64, c_void_p
 
 from torch import Tensor, nn
+
+from saccade.ops.arguments import address, row_address
 
 
 class Int8Weight(ctypes.Structure):
@@ -26,7 +28,7 @@ class ProjectedColumn(ctypes.Structure):
     @classmethod
     def of(cls, values: Tensor, bias: Tensor) -> ProjectedColumn:
         """The column `values` (N, D), which may be a slice of a wider tensor, and its bias (D,)."""
-        return cls(values.data_ptr(), bias.data_ptr(), values.stride(0))
+        return cls(row_address(values), address(bias), values.stride(0))
 
 
 class RecurrentGates(ctypes.Structure):
@@ -47,7 +49,7 @@ class LayerNormWeights(ctypes.Structure):
     @classmethod
     def of(cls, norm: nn.LayerNorm) -> LayerNormWeights:
         """The weights of a module that has both weight and bias."""
-        return cls(norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps)
+        return cls(address(norm.weight), address(norm.bias), norm.eps)
 
 
 class StackShape(ctypes.Structure):

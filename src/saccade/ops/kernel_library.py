@@ -1,105 +1,36 @@
-"""Loader of the compiled C kernels.
+"""Loader of the compiled C kernels; imported by `ops` and `plans` alone.
 
-The C sources beside this file are compiled at installation, once per instruction-set level, if there is a C compiler.
-The best library for this processor is loaded through ctypes. Without a library the ops use their PyTorch reference,
-with the same results up to float32 rounding.
+The sources in `csrc/` are compiled at installation, once per instruction-set level, if there is a C compiler. The best
+library for this processor is loaded through ctypes. Without a library the ops run their PyTorch references, with equal
+results up to float32 rounding.
 
-A library must fit its sources: it carries their SHA-256 and the layout of its structures, and is refused if one
-differs. `SACCADE_KERNELS` names another folder to load libraries from, for example an AddressSanitizer build.
+A library contains the SHA-256 of its sources and the layout of its structures, and is refused if one of them differs.
+The environment variable `SACCADE_KERNELS` selects another folder of libraries, such as an AddressSanitizer build.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int64
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from saccade.csrc.abi import (
-    STRUCTURES,
-    DecoderStack,
-    EncoderStack,
-    HypothesisBuffers,
-    Int8Weight,
-    KVCacheView,
-    PackedMemory,
-    ProjectedColumn,
-    RecurrentGates,
-    SearchLimits,
-    SourceBatch,
-    TokenTables,
-    c_name,
-    fields_of,
-)
-from saccade.csrc.source_hash import source_hash
 from saccade.errors import SaccadeError
+from saccade.ops.kernel_abi import STRUCTURES, c_name, fields_of
+from saccade.ops.kernel_prototypes import PROTOTYPES
+from saccade.ops.source_hash import source_hash
+
+CSRC = Path(__file__).parent.parent / "csrc"
+"""The folder of the C sources and, by default, of the compiled libraries."""
 
 LEVELS = {"AVX512": ("v4", "v3", "v1"), "AVX2": ("v3", "v1")}
 """PyTorch's name of the processor's instruction set, and the libraries that it can run, best first."""
 
 REBUILD = "Rebuild the kernels: pip install --no-deps -e ."
-
-SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "saccade_fail_allocation_after": (c_int, c_int64, c_int),
-    "saccade_dropout": (c_int, c_int64, c_void_p, c_void_p, c_int32, c_uint64),
-    "saccade_residual_norm": (
-        *(c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_int32, c_uint64),
-        *(c_void_p, c_void_p, c_float, c_void_p, c_void_p, c_void_p),
-    ),
-    "saccade_residual_norm_backward": (
-        *(c_int, c_int64, c_int64, *(c_void_p,) * 6, c_int32, c_uint64),
-        *(c_void_p,) * 5,
-    ),
-    "saccade_bias_relu": (c_int, c_int64, c_int64, c_void_p, c_void_p),
-    "saccade_bias_relu_backward": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
-    "saccade_cross_entropy": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_float, c_int, c_void_p, c_void_p),
-    "saccade_paired_cross_entropy": (
-        *(c_int, c_int64, c_int64, c_void_p, c_void_p, c_float, c_float, c_int),
-        *(c_void_p, c_void_p, c_void_p),
-    ),
-    "saccade_top_k": (*(c_int, c_int64, c_int64, c_void_p, c_int64, c_void_p), *(c_int64, c_void_p, c_void_p)),
-    "saccade_top_k_within": (
-        *(c_int, c_int64, c_int64, *(c_void_p,) * 4, c_int64, c_void_p),
-        *(c_int64, c_void_p, c_void_p),
-    ),
-    "saccade_int8_panel_sizes": (c_int, *(POINTER(c_int64),) * 3),
-    "saccade_int8_pack": (c_int, POINTER(Int8Weight)),
-    "saccade_int8_linear": (c_int, c_int64, c_void_p, POINTER(Int8Weight), c_void_p),
-    "saccade_argmax_int8": (
-        *(c_int, c_int64, c_void_p, POINTER(Int8Weight), c_int, c_int64, c_void_p),
-        *(c_void_p, c_void_p),
-    ),
-    "saccade_kv_cache_attention": (c_int, *(c_int64,) * 4, *(c_void_p,) * 6),
-    "saccade_memory_attention": (c_int, *(c_int64,) * 5, *(c_void_p,) * 8),
-    "saccade_encoder_forward": (c_int, POINTER(EncoderStack), c_int64, *(c_void_p,) * 3),
-    "saccade_decoder_step": (c_int, POINTER(DecoderStack), POINTER(KVCacheView), c_void_p, c_void_p),
-    "saccade_search": (
-        *(
-            c_int,
-            POINTER(DecoderStack),
-            POINTER(TokenTables),
-            POINTER(SourceBatch),
-            PackedMemory,
-            POINTER(SearchLimits),
-        ),
-        *(c_int64, c_int64, HypothesisBuffers, POINTER(c_int)),
-    ),
-    "saccade_gru_cell": (c_int, c_int64, c_int64, POINTER(RecurrentGates), c_void_p, c_void_p),
-    "saccade_lstm_cell": (c_int, c_int64, c_int64, POINTER(RecurrentGates), *(c_void_p,) * 4),
-    "saccade_single_head_attention": (c_int, *(c_int64,) * 5, *(c_void_p,) * 7),
-    "saccade_glu": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_float, c_void_p),
-    "saccade_linear": (c_int, *(c_int64,) * 3, *(c_void_p,) * 4),
-    "saccade_varlen_attention": (c_int, *(c_int64,) * 3, c_int, c_void_p, c_void_p, *(ProjectedColumn,) * 3, c_void_p),
-    "saccade_varlen_attention_backward": (
-        *(c_int, c_int64, c_int64, c_int64, c_int, c_void_p, c_void_p),
-        *(*(ProjectedColumn,) * 3, c_void_p, *(ProjectedColumn,) * 3),
-    ),
-}
 
 FAILURES: dict[int, tuple[type[Exception], str]] = {
     1: (MemoryError, "out of memory"),
@@ -143,7 +74,7 @@ def found_levels() -> list[str]:
 
 def path_of(level: str) -> Path | None:
     """The path of the library of a level, if it exists."""
-    folder = Path(os.environ.get("SACCADE_KERNELS") or Path(__file__).parent)
+    folder = Path(os.environ.get("SACCADE_KERNELS") or CSRC)
     paths = (folder / f"native_{level}{suffix}" for suffix in EXTENSION_SUFFIXES)
     return next((path for path in paths if path.is_file()), None)
 
@@ -157,24 +88,24 @@ def load(level: str) -> ctypes.CDLL | None:
         return None
     check_source_hash(found, str(path))
     check_structures(found, str(path))
-    for name, types in SIGNATURES.items():
+    for name, types in PROTOTYPES.items():
         function = getattr(found, name)
         function.argtypes, function.restype = types, c_int
     return found
 
 
 def check_source_hash(found: ctypes.CDLL, path: str) -> None:
-    """Raise SaccadeError unless a library was built from the C sources beside this file."""
+    """Raise SaccadeError unless a library was built from the C sources of this package."""
     try:
         own = (ctypes.c_char * 65).in_dll(found, "saccade_source_hash").value.decode()
     except (ValueError, UnicodeDecodeError):  # from before libraries had one
         own = ""
-    if own != source_hash(Path(__file__).parent):
+    if own != source_hash(CSRC):
         raise SaccadeError("the compiled kernels are older than their C sources", where=path, hint=REBUILD)
 
 
 def check_structures(found: ctypes.CDLL, path: str) -> None:
-    """Raise SaccadeError unless all structures have equal fields, offsets and sizes in the library and in `abi.py`."""
+    """Raise SaccadeError unless all structures have equal fields, offsets and sizes in C and in `kernel_abi.py`."""
     compiled = structure_fields(found)
     for structure in STRUCTURES:
         name = c_name(structure)
@@ -186,7 +117,9 @@ def check_structures(found: ctypes.CDLL, path: str) -> None:
         if list(ours) != list(theirs):
             raise SaccadeError(f"structure {name}: the fields have another order in C", where=path, hint=REBUILD)
     if compiled:
-        raise SaccadeError(f"abi.py does not declare the structure {next(iter(compiled))}", where=path, hint=REBUILD)
+        raise SaccadeError(
+            f"kernel_abi.py does not declare the structure {next(iter(compiled))}", where=path, hint=REBUILD
+        )
 
 
 def structure_fields(found: ctypes.CDLL) -> dict[str, dict[str, tuple[int, int]]]:
