@@ -20,8 +20,8 @@ from saccade.ops.top_k import LAYERS, largest
 
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
 LIMIT = 4
-TOKENS = (4, 5, 6)  # all that a vocabulary of 7 has besides its symbols
-EVERYTHING = 3**LIMIT + 3**3  # more than there are candidates at any step
+TOKENS = (4, 5, 6)  # all tokens of a vocabulary of 7 that are not special symbols
+EVERYTHING = 3**LIMIT + 3**3  # more than the candidates of any step
 
 
 def divisor(length: int, config: DecodingConfig) -> float:
@@ -29,8 +29,10 @@ def divisor(length: int, config: DecodingConfig) -> float:
     return penalties[config.length_penalty] ** config.length_alpha
 
 
-def judged(model: FakeModel, memory: Memory, symbols: tuple[int, ...], config: DecodingConfig) -> Hypothesis:
-    """What the model and equation 14 say of one sequence against one row of memory, term by term."""
+def reference_hypothesis(
+    model: FakeModel, memory: Memory, symbols: tuple[int, ...], config: DecodingConfig
+) -> Hypothesis:
+    """One output sequence for one source, scored by decoding it at once and by equation 14 of Wu et al."""
     decoded = model.decode(torch.tensor([[SYMBOLS.begin, *symbols[:-1]]]), memory, record=True)
     log_probabilities = model.logits(decoded.outputs[0]).log_softmax(dim=-1)
     each = [log_probabilities[position, symbol].item() for position, symbol in enumerate(symbols)]
@@ -46,11 +48,11 @@ def judged(model: FakeModel, memory: Memory, symbols: tuple[int, ...], config: D
 def exhaustive(model: FakeModel, memory: Memory, config: DecodingConfig) -> list[Hypothesis]:
     """Every sequence that a search may return, best first: the finished ones, then those cut off at the limit."""
     finished = [
-        judged(model, memory, (*tokens, SYMBOLS.end), config)
+        reference_hypothesis(model, memory, (*tokens, SYMBOLS.end), config)
         for length in range(config.min_length, LIMIT)
         for tokens in itertools.product(TOKENS, repeat=length)
     ]
-    cut = [judged(model, memory, tokens, config) for tokens in itertools.product(TOKENS, repeat=LIMIT)]
+    cut = [reference_hypothesis(model, memory, tokens, config) for tokens in itertools.product(TOKENS, repeat=LIMIT)]
     return [*sorted(finished, key=lambda each: -each.score), *sorted(cut, key=lambda each: -each.score)]
 
 
@@ -80,7 +82,7 @@ def test_a_beam_of_full_width_is_exhaustive(penalty, alpha, coverage_beta):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_best_of_a_full_beam_with_its_early_stop_is_the_best_of_all(seed):
+def test_a_beam_of_full_width_with_early_stop_finds_the_best_sequences(seed):
     model = FakeModel(seed=seed, end_bias=1.0)
     memory = fake_memory(model, SOURCES)
     config = DecodingConfig(beam=EVERYTHING, nbest=2, max_length=LIMIT, min_length=1)
@@ -100,7 +102,9 @@ def test_the_best_of_a_full_beam_with_its_early_stop_is_the_best_of_all(seed):
     min_length=st.integers(0, 3),
     prefixed=st.booleans(),
 )
-def test_the_early_stop_loses_nothing(seed, beam, nbest, penalty, alpha, coverage_beta, end_bias, min_length, prefixed):
+def test_the_early_stop_does_not_change_results(
+    seed, beam, nbest, penalty, alpha, coverage_beta, end_bias, min_length, prefixed
+):
     model = FakeModel(vocabulary=12, seed=seed, end_bias=end_bias)
     memory = fake_memory(model, SOURCES)
     config = DecodingConfig(
@@ -129,31 +133,33 @@ def test_the_early_stop_saves_steps():
     assert len(model.steps) < 15
 
 
-def slow_beam(model: FakeModel, memory: Memory, config: DecodingConfig, limit: int) -> list[Hypothesis]:
-    """The textbook's beam search of one row: lists, sorting, and decode from scratch."""
+def reference_beam(model: FakeModel, memory: Memory, config: DecodingConfig, limit: int) -> list[Hypothesis]:
+    """Textbook beam search of one sentence: every candidate is decoded from its first token."""
     live: list[tuple[int, ...]] = [()]
     finished: list[Hypothesis] = []
     for _ in range(limit):
         candidates = [
-            judged(model, memory, (*tokens, token), config) for tokens in live for token in (SYMBOLS.end, *TOKENS)
+            reference_hypothesis(model, memory, (*tokens, token), config)
+            for tokens in live
+            for token in (SYMBOLS.end, *TOKENS)
         ]
         best = sorted(candidates, key=lambda each: -each.log_probability)[: 2 * config.beam]
         finished += [each for each in best if each.finished]
         live = [each.tokens for each in best if not each.finished][: config.beam]
-    cut = [judged(model, memory, tokens, config) for tokens in live]
+    cut = [reference_hypothesis(model, memory, tokens, config) for tokens in live]
     ordered = [*sorted(finished, key=lambda each: -each.score), *sorted(cut, key=lambda each: -each.score)]
     return ordered[: config.nbest]
 
 
 @pytest.mark.parametrize("coverage_beta", [0.0, 0.3])
 @pytest.mark.parametrize("beam", [2, 3, 5])
-def test_narrow_beams_are_those_of_the_textbook(beam, coverage_beta):
+def test_narrow_beams_equal_textbook_beam_search(beam, coverage_beta):
     for seed in range(3):
         model = FakeModel(seed=seed, sharpness=0.7)
         memory = fake_memory(model, SOURCES)
         config = DecodingConfig(beam=beam, nbest=beam, coverage_beta=coverage_beta, max_length=6)
         for row, found in enumerate(search(model, SearchRequest(memory, config, SYMBOLS))):
-            assert_same(found, slow_beam(model, select(memory, torch.tensor([row])), config, limit=6))
+            assert_same(found, reference_beam(model, select(memory, torch.tensor([row])), config, limit=6))
 
 
 def test_every_hypothesis_starts_with_its_prefix_and_the_best_come_first():
@@ -170,14 +176,14 @@ def test_every_hypothesis_starts_with_its_prefix_and_the_best_come_first():
         )
 
 
-def test_a_forced_prefix_runs_at_width_one():
+def test_a_forced_prefix_runs_with_one_hypothesis_per_sentence():
     model = FakeModel(vocabulary=12)
     config = DecodingConfig(beam=4, max_length=6, min_length=6)
     search(model, SearchRequest(fake_memory(model, SOURCES[:2]), config, SYMBOLS, prefixes=[(4, 5, 6), (7, 8)]))
     assert model.steps == [2, 2, 2, 8, 8, 8]
 
 
-def test_sentences_leave_the_batch_when_they_are_decided():
+def test_finished_sentences_leave_the_batch():
     model = FakeModel(vocabulary=12)
     config = DecodingConfig(beam=3, max_length_factor=1.0, max_length_offset=2, length_penalty="none", min_length=3)
     results = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
@@ -188,8 +194,8 @@ def test_sentences_leave_the_batch_when_they_are_decided():
         assert_same(found, alone)
 
 
-def test_the_state_is_not_copied_while_no_hypothesis_moves(monkeypatch):
-    model = FakeModel(vocabulary=6, seed=1, end_bias=-50.0)  # two tokens, and no end
+def test_the_state_is_not_copied_while_hypotheses_keep_their_order(monkeypatch):
+    model = FakeModel(vocabulary=6, seed=1, end_bias=-50.0)  # two tokens, and an improbable end symbol
     memory = fake_memory(model, SOURCES[:1])
     config = DecodingConfig(beam=2, max_length=5)
     copied = []
@@ -201,27 +207,27 @@ def test_the_state_is_not_copied_while_no_hypothesis_moves(monkeypatch):
     monkeypatch.setattr("saccade.decoding.beam.reorder", counting)
     search(model, SearchRequest(memory, config, SYMBOLS, prefixes=[[4, 4, 4, 4]]))
     assert copied == []
-    search(model, SearchRequest(memory, config, SYMBOLS))  # without a prefix they do move
+    search(model, SearchRequest(memory, config, SYMBOLS))  # without a prefix they are reordered
     assert "FakeState" in copied
 
 
-def test_keys_of_the_memory_are_copied_only_when_a_sentence_leaves(monkeypatch):
+def test_keys_of_the_memory_are_copied_only_when_a_sentence_leaves_the_batch(monkeypatch):
     model = FakeModel(vocabulary=6, seed=1, end_bias=-50.0)
-    kept = []
+    selections = []
 
     def counting(state, rows, memory_rows):
-        kept.append(memory_rows)
+        selections.append(memory_rows)
         return reorder(state, rows, memory_rows)
 
     monkeypatch.setattr("saccade.decoding.beam.reorder", counting)
     search(model, SearchRequest(fake_memory(model, SOURCES[:2]), DecodingConfig(beam=2, max_length=5), SYMBOLS))
-    assert kept
-    assert all(rows is None for rows in kept)  # all sentences have the same limit, and none ends before
+    assert selections
+    assert all(rows is None for rows in selections)  # all sentences have the same limit, and none ends before
 
 
 @pytest.mark.parametrize("vocabulary", [640, 647, 8000])
 @pytest.mark.parametrize("case", ["random", "one column", "tail", "ties", "one possible"])
-def test_the_most_probable_are_those_of_the_whole_row(vocabulary, case):
+def test_largest_equals_topk(vocabulary, case):
     count = 10
     rows = torch.randn(7, vocabulary, generator=torch.Generator().manual_seed(vocabulary))
     columns = vocabulary // LAYERS
@@ -239,7 +245,7 @@ def test_the_most_probable_are_those_of_the_whole_row(vocabulary, case):
     assert all(len(set(row)) == count for row in indices.tolist())
 
 
-def test_the_early_stop_loses_nothing_in_a_large_vocabulary():
+def test_the_early_stop_does_not_change_results_with_a_large_vocabulary():
     model = FakeModel(vocabulary=700, seed=3, end_bias=4.0)
     memory = fake_memory(model, SOURCES)
     config = DecodingConfig(beam=5, nbest=3, max_length_factor=1.0, max_length_offset=4)
@@ -253,23 +259,23 @@ def test_the_early_stop_loses_nothing_in_a_large_vocabulary():
 def test_attention_is_recorded_only_for_coverage(monkeypatch):
     model = FakeModel()
     memory = fake_memory(model, SOURCES)
-    asked: list[int] = []
-    monkeypatch.setattr(model, "attention", lambda outputs, memory: asked.append(len(outputs)) or ())
+    calls: list[int] = []
+    monkeypatch.setattr(model, "attention", lambda outputs, memory: calls.append(len(outputs)) or ())
     search(model, SearchRequest(memory, DecodingConfig(), SYMBOLS))
-    assert not asked
+    assert not calls
     with pytest.raises(SaccadeError):
         search(model, SearchRequest(memory, DecodingConfig(coverage_beta=0.1), SYMBOLS))
-    assert asked == [len(SOURCES)]
+    assert calls == [len(SOURCES)]
 
 
-def test_coverage_needs_attention_to_the_input():
+def test_a_coverage_penalty_needs_cross_attention():
     model = FakeModel(attends=False)
     with pytest.raises(SaccadeError, match="coverage penalty") as error:
         search(model, SearchRequest(fake_memory(model, SOURCES), DecodingConfig(coverage_beta=0.1), SYMBOLS))
     assert error.value.hint == "set decoding.coverage-beta to 0"
 
 
-def test_a_language_model_has_no_source():
+def test_a_language_model_is_searched_without_a_source():
     model = FakeModel()
     [one, other] = search(model, SearchRequest(empty_memory(2), DecodingConfig(max_length=5, nbest=3), SYMBOLS))
     assert len(one) == 3

@@ -18,7 +18,7 @@ def log_probabilities(rows: int) -> torch.Tensor:
     return torch.randn(rows, VOCABULARY, generator=generator).log_softmax(dim=1)
 
 
-def possible(allowed: torch.Tensor) -> list[list[int]]:
+def possible_tokens(allowed: torch.Tensor) -> list[list[int]]:
     return [row.isfinite().nonzero().squeeze(1).tolist() for row in allowed]
 
 
@@ -28,34 +28,35 @@ def free(rows: int) -> torch.Tensor:
 
 def test_pad_begin_and_unknown_are_suppressed():
     allowed = constrain_(log_probabilities(2), 0, free(2), DecodingConfig(), SYMBOLS)
-    assert possible(allowed) == [[2, 4, 5, 6]] * 2
+    assert possible_tokens(allowed) == [[2, 4, 5, 6]] * 2
     allowed = constrain_(log_probabilities(2), 0, free(2), DecodingConfig(allow_unknown=True), SYMBOLS)
-    assert possible(allowed) == [[2, 3, 4, 5, 6]] * 2
+    assert possible_tokens(allowed) == [[2, 3, 4, 5, 6]] * 2
 
 
 def test_no_end_before_the_minimum_length():
     config = DecodingConfig(min_length=2)
     ends = [
-        SYMBOLS.end in possible(constrain_(log_probabilities(1), at, free(1), config, SYMBOLS))[0] for at in range(4)
+        SYMBOLS.end in possible_tokens(constrain_(log_probabilities(1), position, free(1), config, SYMBOLS))[0]
+        for position in range(4)
     ]
     assert ends == [False, False, True, True]
 
 
-def test_what_is_allowed_keeps_its_log_probability():
+def test_allowed_tokens_keep_their_log_probability():
     before = log_probabilities(3)
     prefixes = torch.tensor([[4], [FREE], [SYMBOLS.unknown]])
     after = constrain_(before.clone(), 0, prefixes, DecodingConfig(), SYMBOLS)
-    assert possible(after) == [[4], [2, 4, 5, 6], [SYMBOLS.unknown]]
+    assert possible_tokens(after) == [[4], [2, 4, 5, 6], [SYMBOLS.unknown]]
     assert torch.equal(after[after.isfinite()], before[after.isfinite()])
 
 
-def test_limits_follow_the_source_without_its_padding():
+def test_length_limits_depend_on_the_source_length_without_padding():
     mask = torch.tensor([[True, True, True], [True, False, False]])
     config = DecodingConfig(max_length_factor=1.5, max_length_offset=2)
     assert length_limits(mask, config).tolist() == [6, 3]
     assert length_limits(mask, DecodingConfig(max_length=4)).tolist() == [4, 4]
     config = DecodingConfig(max_length_factor=1.5, max_length_offset=2, min_length=5)
-    assert length_limits(mask, config).tolist() == [6, 6], "room for the fewest tokens and an end"
+    assert length_limits(mask, config).tolist() == [6, 6], "the minimum length and the end symbol"
 
 
 def test_a_language_model_needs_a_maximum_length():
@@ -73,7 +74,7 @@ def test_ragged_prefixes_are_padded_with_free():
     assert constraints_of(memory.mask, DecodingConfig(), SYMBOLS, None).prefixes.shape == (3, 0)
 
 
-def test_prefixes_that_cannot_be_are_refused():
+def test_invalid_prefixes_are_refused():
     memory = fake_memory(FakeModel(), [[4], [5]])
     with pytest.raises(SaccadeError, match="input 2 has 4 tokens, an output at most 3"):
         constraints_of(memory.mask, DecodingConfig(max_length=3), SYMBOLS, [[], [4, 5, 4, 5]])
@@ -83,7 +84,7 @@ def test_prefixes_that_cannot_be_are_refused():
         constraints_of(memory.mask, DecodingConfig(), SYMBOLS, [[]])
 
 
-def test_nothing_possible_is_minus_infinity_and_not_nan():
+def test_rows_without_a_possible_token_are_minus_infinity_and_not_nan():
     impossible = torch.full((1, VOCABULARY), -math.inf)
     for prefixes in (free(1), torch.tensor([[4]])):
         assert constrain_(impossible.clone(), 0, prefixes, DecodingConfig(), SYMBOLS).isneginf().all()

@@ -40,13 +40,13 @@ def test_the_defaults_are_valid_and_survive_a_round_trip():
         ({"beams": 4}, "unknown setting 'beams'"),
     ],
 )
-def test_a_fault_is_named(values, message):
+def test_an_invalid_setting_is_an_error(values, message):
     with pytest.raises(SaccadeError) as error:
         build(DecodingConfig, values, where="a test")
     assert message in str(error.value)
 
 
-def test_one_hypothesis_a_sentence_leaves_room_for_more_sentences():
+def test_a_batch_has_more_sentences_with_one_hypothesis_each():
     beam, greedy = DecodingConfig(beam=5).tokens_at_once, DecodingConfig(beam=1).tokens_at_once
     assert greedy > beam
     assert DecodingConfig(sample=True).tokens_at_once == greedy

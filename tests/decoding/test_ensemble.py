@@ -17,7 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decodes, Encodes, Memory, Source, select
 
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
-OTHERS = [[30, 31], [32, 33, 34, 35, 36, 37], [38], [39, 40, 41], [42]]  # the same texts in other pieces
+OTHERS = [[30, 31], [32, 33, 34, 35, 36, 37], [38], [39, 40, 41], [42]]  # the same texts with another tokenizer
 EXAMPLE = fake_source([[4]])
 LIMIT = 4
 TOKENS = (4, 5, 6)
@@ -35,7 +35,7 @@ def two_models(vocabulary: int = 7) -> list[FakeModel]:
     return [FakeModel(vocabulary, seed=1, sharpness=0.8), FakeModel(vocabulary, seed=2, width=12)]
 
 
-def both(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> Source:
+def two_sources(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> Source:
     first = fake_source(one)
     return Source((first, fake_source(other)), first.mask)
 
@@ -47,7 +47,7 @@ def assert_same(found: list[Hypothesis], expected: list[Hypothesis], tolerance: 
         assert one.token_log_probabilities == pytest.approx(two.token_log_probabilities, abs=tolerance)
 
 
-def test_an_ensemble_keeps_the_protocols():
+def test_an_ensemble_has_the_model_interface():
     ensemble = Ensemble(two_models(), EXAMPLE)
     assert isinstance(ensemble, Encodes)
     assert isinstance(ensemble, Decodes)
@@ -69,13 +69,13 @@ def test_an_ensemble_of_one_model_is_that_model(config, mean, count):
 
 @pytest.mark.parametrize("weights", [None, [1.0, 1.0], [3.0, 1.0], [0.2, 0.6]])
 @every_mean
-def test_probabilities_are_the_mean_worked_by_hand(mean: Mean, weights):
+def test_probabilities_are_the_weighted_mean(mean: Mean, weights):
     models = two_models()
     ensemble = Ensemble(models, EXAMPLE, mean=mean, weights=weights)
     prefix = torch.tensor([[SYMBOLS.begin, 4, 6]] * 2)
-    source = both(SOURCES[:2], OTHERS[:2])
+    source = two_sources(SOURCES[:2], OTHERS[:2])
     outputs = ensemble.decode(prefix, ensemble.encode(source)).outputs
-    mixed = ensemble.logits(outputs).double()
+    combined = ensemble.logits(outputs).double()
 
     one, two = (
         model.logits(model.decode(prefix, model.encode(own)).outputs).softmax(-1)
@@ -85,11 +85,11 @@ def test_probabilities_are_the_mean_worked_by_hand(mean: Mean, weights):
     first, second = first / (first + second), second / (first + second)
     expected = first * one + second * two if mean == "arithmetic" else one**first * two**second
     expected = expected / expected.sum(-1, keepdim=True)
-    assert torch.allclose(mixed.exp(), expected, atol=1e-6)
-    assert torch.allclose(mixed.logsumexp(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-6), "normalized"
+    assert torch.allclose(combined.exp(), expected, atol=1e-6)
+    assert torch.allclose(combined.logsumexp(-1), torch.zeros(2, 3, dtype=torch.float64), atol=1e-6), "normalized"
 
 
-def test_the_two_means_differ_and_the_weights_matter():
+def test_probabilities_depend_on_the_kind_of_mean_and_on_the_weights():
     models = two_models()
     outputs = None
     found = []
@@ -101,7 +101,7 @@ def test_the_two_means_differ_and_the_weights_matter():
     assert not torch.allclose(found[0], found[2], atol=1e-2)
 
 
-def test_a_token_that_one_member_excludes():
+def test_a_token_that_one_member_excludes_is_possible_in_the_arithmetic_mean_only():
     models = two_models()
     models[1].output_bias[5] = -math.inf
     for mean, possible in (("arithmetic", True), ("geometric", False)):
@@ -112,8 +112,10 @@ def test_a_token_that_one_member_excludes():
         assert probability.sum().item() == pytest.approx(1, abs=1e-6)
 
 
-def judged(ensemble: Ensemble, memory: Memory, symbols: tuple[int, ...], config: DecodingConfig) -> Hypothesis:
-    """One sequence against one row of memory, by the mean of probabilities that each member gives alone."""
+def reference_hypothesis(
+    ensemble: Ensemble, memory: Memory, symbols: tuple[int, ...], config: DecodingConfig
+) -> Hypothesis:
+    """One output sequence for one source, scored by the mean of the members' probabilities."""
     prefix = torch.tensor([[SYMBOLS.begin, *symbols[:-1]]])
     probabilities = torch.zeros(len(symbols), dtype=torch.float64)
     positions = torch.arange(len(symbols))
@@ -125,14 +127,14 @@ def judged(ensemble: Ensemble, memory: Memory, symbols: tuple[int, ...], config:
         coverage.append(last.weights[0].mean(dim=0).sum(dim=0)[own.mask[0]])  # (S,)
     each = probabilities.log().tolist()
     total = sum(each) / ((5 + len(symbols)) / 6) ** config.length_alpha
-    seen = torch.stack(coverage).mean(dim=0) if memory.summary.same_positions else coverage[0]
-    total += config.coverage_beta * seen.clamp(max=1).log().sum().item()
+    mean_coverage = torch.stack(coverage).mean(dim=0) if memory.summary.same_positions else coverage[0]
+    total += config.coverage_beta * mean_coverage.clamp(max=1).log().sum().item()
     finished = symbols[-1] == SYMBOLS.end
     return Hypothesis(symbols[:-1] if finished else symbols, sum(each), total, tuple(each), finished)
 
 
 @pytest.mark.parametrize("coverage_beta", [0.0, 0.4])
-@pytest.mark.parametrize("source", [fake_source(SOURCES[:2]), both(SOURCES[:2], OTHERS[:2])], ids=["one", "two"])
+@pytest.mark.parametrize("source", [fake_source(SOURCES[:2]), two_sources(SOURCES[:2], OTHERS[:2])], ids=["one", "two"])
 def test_a_beam_of_full_width_is_exhaustive(source, coverage_beta):
     ensemble = Ensemble(two_models(), EXAMPLE, weights=[2.0, 1.0])
     memory = ensemble.encode(source)
@@ -140,11 +142,13 @@ def test_a_beam_of_full_width_is_exhaustive(source, coverage_beta):
     for row, found in enumerate(search(ensemble, SearchRequest(memory, config, SYMBOLS))):
         alone = select(memory, torch.tensor([row]))
         finished = [
-            judged(ensemble, alone, (*tokens, SYMBOLS.end), config)
+            reference_hypothesis(ensemble, alone, (*tokens, SYMBOLS.end), config)
             for length in range(LIMIT)
             for tokens in itertools.product(TOKENS, repeat=length)
         ]
-        cut = [judged(ensemble, alone, tokens, config) for tokens in itertools.product(TOKENS, repeat=LIMIT)]
+        cut = [
+            reference_hypothesis(ensemble, alone, tokens, config) for tokens in itertools.product(TOKENS, repeat=LIMIT)
+        ]
         by_score = [*sorted(finished, key=lambda each: -each.score), *sorted(cut, key=lambda each: -each.score)]
         assert_same(found, by_score[:60])
 
@@ -153,7 +157,7 @@ def test_a_beam_of_full_width_is_exhaustive(source, coverage_beta):
 @every_mean
 def test_the_scorer_agrees_with_the_search(config, mean):
     ensemble = Ensemble(two_models(12), EXAMPLE, mean=mean)
-    memory = ensemble.encode(both(SOURCES, OTHERS))
+    memory = ensemble.encode(two_sources(SOURCES, OTHERS))
     flat = [
         (row, each)
         for row, found in enumerate(search(ensemble, SearchRequest(memory, config, SYMBOLS)))
@@ -170,18 +174,18 @@ def test_the_scorer_agrees_with_the_search(config, mean):
 
 
 @every_search
-def test_a_batch_gives_what_its_rows_give_alone(config):
+def test_results_do_not_depend_on_the_batch(config):
     ensemble = Ensemble(two_models(12), EXAMPLE)
-    together = search(ensemble, SearchRequest(ensemble.encode(both(SOURCES, OTHERS)), config, SYMBOLS))
+    together = search(ensemble, SearchRequest(ensemble.encode(two_sources(SOURCES, OTHERS)), config, SYMBOLS))
     for row, found in enumerate(together):
-        memory = ensemble.encode(both(SOURCES[row : row + 1], OTHERS[row : row + 1]))
+        memory = ensemble.encode(two_sources(SOURCES[row : row + 1], OTHERS[row : row + 1]))
         [alone] = search(ensemble, SearchRequest(memory, config, SYMBOLS, indices=[row]))
         assert_same(found, alone)
 
 
 def test_every_member_reads_its_own_source():
     ensemble = Ensemble(two_models(), EXAMPLE)
-    one, two = (ensemble.encode(both(SOURCES[:1], other[:1])) for other in (OTHERS, OTHERS[1:]))
+    one, two = (ensemble.encode(two_sources(SOURCES[:1], other[:1])) for other in (OTHERS, OTHERS[1:]))
     assert torch.equal(one.mask, two.mask)
     prefix = torch.tensor([[SYMBOLS.begin]])
     split = [torch.split(ensemble.decode(prefix, memory).outputs, ensemble.widths, dim=-1) for memory in (one, two)]
@@ -189,7 +193,7 @@ def test_every_member_reads_its_own_source():
     assert not torch.allclose(split[0][1], split[1][1])
 
 
-def test_the_longest_output_is_that_of_the_shortest_member():
+def test_the_maximum_length_is_the_smallest_of_the_members():
     models = [FakeModel(), FakeModel(), FakeModel()]
     assert Ensemble(models, EXAMPLE).longest is None
     models[1].longest, models[2].longest = 6, 4
@@ -208,7 +212,7 @@ def attention_records(kind: str, heads: int, layers: int, positions: int = 5) ->
     )
 
 
-def test_the_last_layers_of_all_members_are_one_layer():
+def test_layers_are_matched_from_the_last_one_backwards():
     records = concat_attention(
         [attention_records("cross", 2, 1), attention_records("cross", 3, 3)], same_positions=True
     )
@@ -216,7 +220,7 @@ def test_the_last_layers_of_all_members_are_one_layer():
     assert records[2].weights[0, :, 0, 0].tolist() == pytest.approx([2.0, 2.0, 3.2, 3.2, 3.2])
 
 
-def test_attention_to_other_positions_is_left_out():
+def test_attention_of_other_members_to_other_source_positions_is_left_out():
     members = [
         attention_records("cross", 2, 2, positions=5) + attention_records("decoder-self", 2, 2),
         attention_records("cross", 3, 1, positions=7)
@@ -233,7 +237,7 @@ def test_attention_to_other_positions_is_left_out():
     }
 
 
-def test_what_cannot_be_an_ensemble_is_refused():
+def test_invalid_ensembles_are_refused():
     with pytest.raises(SaccadeError, match="no members"):
         Ensemble([], EXAMPLE)
     with pytest.raises(SaccadeError, match="1 weights for 2 models"):
@@ -247,4 +251,4 @@ def test_what_cannot_be_an_ensemble_is_refused():
         Ensemble([FakeModel(7), FakeModel(9)], EXAMPLE)
     ensemble = Ensemble([*two_models(), FakeModel()], EXAMPLE)
     with pytest.raises(ValueError, match="2 sources for 3 members"):
-        ensemble.encode(both(SOURCES, OTHERS))
+        ensemble.encode(two_sources(SOURCES, OTHERS))

@@ -14,7 +14,7 @@ SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
 def argmax_rollout(
     model: FakeModel, memory: Memory, limit: int, prefix: tuple[int, ...] = ()
 ) -> tuple[list[int], bool]:
-    """The slow, obvious greedy search of one row: decode everything again for every token."""
+    """Reference greedy search of one sentence: all positions are decoded again for every token."""
     tokens: list[int] = []
     while len(tokens) < limit:
         outputs = model.decode(torch.tensor([[SYMBOLS.begin, *tokens]]), memory).outputs
@@ -28,7 +28,7 @@ def argmax_rollout(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_greedy_is_the_argmax_rollout(seed):
+def test_greedy_search_equals_the_reference(seed):
     model = FakeModel(vocabulary=11, seed=seed, sharpness=2.0, end_bias=1.0)
     config = DecodingConfig(beam=1, max_length_factor=1.0, max_length_offset=4)
     for source, [best] in zip(
@@ -67,11 +67,11 @@ def test_rows_leave_the_batch_when_they_end():
     config = DecodingConfig(beam=1, max_length=20)
     results = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
     lengths = [len(best.token_log_probabilities) for [best] in results]
-    assert len(set(lengths)) > 2, "a test of rows that end at different times"
+    assert len(set(lengths)) > 2, "this test needs rows that end at different steps"
     assert model.steps == [sum(length > position for length in lengths) for position in range(max(lengths))]
 
 
-def test_a_row_leaves_the_batch_when_nothing_is_possible():
+def test_a_row_without_a_possible_token_leaves_the_batch():
     model = FakeModel(vocabulary=11)
     model.output_bias[9] = -torch.inf
     config = DecodingConfig(beam=1, max_length=4, min_length=4)

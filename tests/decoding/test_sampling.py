@@ -27,7 +27,7 @@ def next_logits(model: FakeModel, tokens: tuple[int, ...]) -> torch.Tensor:
 
 
 def next_probabilities(model: FakeModel, tokens: tuple[int, ...], temperature: float = 1.0) -> torch.Tensor:
-    """The distribution (V,) of the next token among those that may be written."""
+    """The distribution (V,) of the next token over all tokens that are not suppressed."""
     logits = next_logits(model, tokens)
     logits[[SYMBOLS.pad, SYMBOLS.begin, SYMBOLS.unknown]] = -torch.inf
     return (logits / temperature).softmax(dim=0)
@@ -51,7 +51,7 @@ def test_frequencies_follow_the_distribution(temperature):
     assert chi_square(first_tokens(model, config), expected) < 26.1, "0.1 % point, 8 degrees of freedom"
 
 
-def test_frequencies_of_whole_sequences_follow_the_model():
+def test_frequencies_of_sequences_follow_the_model():
     model = FakeModel(seed=4, sharpness=0.5)
     memory = fake_memory(model, [SOURCE])
     first = next_probabilities(model, ())
@@ -84,7 +84,7 @@ def test_top_k_and_top_p_restrict_the_support():
 
 
 @pytest.mark.parametrize("setting", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
-def test_the_narrowest_sampling_is_greedy(setting):
+def test_sampling_from_one_token_is_greedy_search(setting):
     model = FakeModel(vocabulary=12, seed=4, sharpness=0.5)
     memory = fake_memory(model, [SOURCE, [9], [7, 8, 9]])
     sampled = search(model, SearchRequest(memory, DecodingConfig(sample=True, max_length=8, **setting), SYMBOLS))
@@ -101,7 +101,7 @@ def test_truncated_frequencies_follow_the_renormalized_distribution(temperature)
     assert chi_square(first_tokens(model, config), by_token(truncated)) < 16.3, "0.1 % point, 3 degrees of freedom"
 
 
-def test_the_nucleus_by_hand():
+def test_the_nucleus_is_the_smallest_set_with_the_mass():
     weights = torch.tensor([[0.5, 0.25, 0.125, 0.125]])
     assert nucleus(weights, 0.5).tolist() == [[0.5, 0, 0, 0]]
     assert nucleus(weights, 0.51).tolist() == [[0.5, 0.25, 0, 0]]
@@ -117,19 +117,19 @@ def test_a_weight_of_zero_is_never_drawn():
     assert drawn.tolist() == [1, 1, 3, 3]
 
 
-def test_the_largest_uniform_number_stays_below_every_total():
+def test_the_largest_uniform_number_times_a_total_is_below_the_total():
     totals = torch.rand(10_000, generator=torch.Generator().manual_seed(0)) * 4 + 1e-3
     assert (totals * (1 - 2**-24) < totals).all()
 
 
-def test_where_nothing_is_possible_nothing_is_nan():
+def test_a_row_without_a_possible_token_draws_a_valid_index():
     impossible = torch.full((1, 5), -torch.inf)
     for config in (DecodingConfig(sample=True), DecodingConfig(sample=True, top_k=2, top_p=0.5)):
         drawn = draw(distribution(impossible, config), torch.tensor([0.5]))
         assert 0 <= drawn.item() < 5
 
 
-def test_a_seed_repeats_and_another_differs():
+def test_samples_depend_on_the_seed():
     model = FakeModel(vocabulary=12, sharpness=0.5)
     memory = fake_memory(model, [SOURCE, [9]])
 

@@ -44,7 +44,7 @@ def test_the_scorer_agrees_with_the_search(config, prefixes):
         assert each.log_probability == pytest.approx(scores.log_probability[number].item(), abs=1e-4)
 
 
-def test_padding_counts_nothing_and_pieces_change_nothing(monkeypatch):
+def test_padding_scores_0_and_chunks_do_not_change_scores(monkeypatch):
     model = FakeModel(vocabulary=12)
     memory = fake_memory(model, SOURCES)
     targets = torch.tensor([[4, 5, 2, 0], [6, 2, 0, 0], [2, 0, 0, 0], [4, 4, 4, 2]])

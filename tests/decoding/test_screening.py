@@ -24,7 +24,7 @@ CONFIGS = [
 ]
 
 
-def written(found: list[list[Hypothesis]]) -> list[tuple[tuple[int, ...], bool]]:
+def outputs(found: list[list[Hypothesis]]) -> list[tuple[tuple[int, ...], bool]]:
     return [(best.tokens, best.finished) for [best] in found]
 
 
@@ -35,13 +35,13 @@ def test_greedy_search_without_scores_finds_the_same_tokens(subject, config):
     with torch.inference_mode():
         memory = model.encode(source)
     scored = search(model, SearchRequest(memory, config, Symbols()))
-    bare = search(model, SearchRequest(memory, config, Symbols(), scores=False))
-    assert written(bare) == written(scored)
+    unscored = search(model, SearchRequest(memory, config, Symbols(), scores=False))
+    assert outputs(unscored) == outputs(scored)
     assert all(math.isfinite(best.score) for [best] in scored)
     if level() not in (None, "v1"):
-        assert all(math.isnan(best.score) and best.token_log_probabilities == () for [best] in bare)
+        assert all(math.isnan(best.score) and best.token_log_probabilities == () for [best] in unscored)
     with without_kernels():
-        assert written(search(model, SearchRequest(memory, config, Symbols(), scores=False))) == written(scored)
+        assert outputs(search(model, SearchRequest(memory, config, Symbols(), scores=False))) == outputs(scored)
 
 
 def test_prefixes_and_allowed_tokens():
@@ -51,9 +51,8 @@ def test_prefixes_and_allowed_tokens():
     config, rows = DecodingConfig(beam=1, max_length=6), range(len(LENGTHS))
     constraints = {"prefixes": [(5 + row % 9,) for row in rows], "allowed": [[7, 8, 9, 10 + row % 9] for row in rows]}
     scored = search(model, SearchRequest(memory, config, Symbols(), **constraints))
-    assert written(search(model, SearchRequest(memory, config, Symbols(), **constraints, scores=False))) == written(
-        scored
-    )
+    unscored = search(model, SearchRequest(memory, config, Symbols(), **constraints, scores=False))
+    assert outputs(unscored) == outputs(scored)
     for row, [best] in enumerate(scored):
         assert best.tokens[:1] == constraints["prefixes"][row]
 
@@ -68,7 +67,7 @@ def test_nan_ends_its_own_sentence():
         memory.states[3] = math.nan
     found = search(model, SearchRequest(memory, config, Symbols(), scores=False))
     assert found[3] == [IMPOSSIBLE]
-    assert written(found[:3] + found[4:]) == written(expected[:3] + expected[4:])
+    assert outputs(found[:3] + found[4:]) == outputs(expected[:3] + expected[4:])
 
 
 def test_which_output_layers_are_screened(int8_required):

@@ -31,16 +31,16 @@ def rounded(found: list[Hypothesis]) -> list[tuple[tuple[int, ...], bool, float]
     return [(each.tokens, each.finished, round(each.score, 4)) for each in found]
 
 
-def test_the_fake_model_keeps_the_protocols():
+def test_the_fake_model_has_the_model_interface():
     assert isinstance(FakeModel(), Encodes)
     assert isinstance(FakeModel(), Decodes)
 
 
 @every_search
-def test_a_batch_gives_what_its_rows_give_alone(config):
+def test_results_do_not_depend_on_the_batch(config):
     model = model_of_words()
     together = search(model, SearchRequest(fake_memory(model, SOURCES), config, SYMBOLS))
-    assert len({len(best.tokens) for best, *_ in together}) > 2, "a test of rows that end at different times"
+    assert len({len(best.tokens) for best, *_ in together}) > 2, "this test needs rows that end at different steps"
     for index, source in enumerate(SOURCES):
         [alone] = search(model, SearchRequest(fake_memory(model, [source]), config, SYMBOLS, indices=[index]))
         assert rounded(alone) == rounded(together[index])
@@ -69,7 +69,7 @@ def test_lengths_stay_between_their_limits(config):
 
 
 @every_search
-def test_a_minimum_equal_to_the_maximum_writes_exactly_as_many_tokens(config):
+def test_equal_minimum_and_maximum_lengths_fix_the_length(config):
     model = model_of_words()
     exact = config.model_copy(update={"min_length": 4, "max_length": 4})
     for found in search(model, SearchRequest(fake_memory(model, SOURCES), exact, SYMBOLS)):
@@ -77,7 +77,7 @@ def test_a_minimum_equal_to_the_maximum_writes_exactly_as_many_tokens(config):
 
 
 @every_search
-def test_the_unknown_symbol_appears_only_where_it_is_allowed(config):
+def test_the_unknown_symbol_is_in_outputs_only_if_allowed(config):
     model = model_of_words()
     model.output_bias[SYMBOLS.unknown] = 2.0
     memory = fake_memory(model, SOURCES)
@@ -103,7 +103,7 @@ def test_special_tokens_are_left_out_and_log_probabilities_add_up(config):
 
 
 @every_search
-def test_an_impossible_forced_token_ends_in_no_hypothesis_and_no_nan(config):
+def test_a_forced_token_of_probability_zero_has_no_hypothesis(config):
     model = model_of_words()
     model.output_bias[9] = -torch.inf
     memory = fake_memory(model, SOURCES[:3])
@@ -140,14 +140,14 @@ def test_an_empty_batch_has_no_results(config):
     assert search(FakeModel(), SearchRequest(empty_memory(0), config, SYMBOLS)) == []
 
 
-def test_as_many_indices_as_rows():
+def test_the_number_of_indices_must_be_the_number_of_sentences():
     model = model_of_words()
     with pytest.raises(ValueError, match="2 indices"):
         search(model, SearchRequest(fake_memory(model, [[4]]), DecodingConfig(), SYMBOLS, indices=[0, 1]))
 
 
 @every_search
-def test_a_search_keeps_nothing_for_a_gradient(config, monkeypatch):
+def test_a_search_runs_in_inference_mode(config, monkeypatch):
     model = model_of_words()
     modes = []
     logits = model.logits

@@ -20,8 +20,8 @@ ALLOWED = [[4, 7, 9, 30], [5, 6, 8], list(range(4, VOCABULARY)), [39, 38], [10, 
 GREEDY, BEAM = DecodingConfig(beam=1, max_length=6), DecodingConfig(beam=3, nbest=2, max_length=6)
 
 
-class Kept(FakeModel):
-    """The fake model with some tokens only: a shortlist of them finds the same."""
+class RestrictedModel(FakeModel):
+    """The fake model with probability 0 for all but some tokens: the reference of a shortlist."""
 
     def __init__(self, tokens: list[int]) -> None:
         super().__init__(VOCABULARY, sharpness=2.0)
@@ -31,7 +31,7 @@ class Kept(FakeModel):
 
 
 class WithoutProduct(FakeModel):
-    """A model whose logits are no product."""
+    """A model whose logits are not a matrix product."""
 
     def output_product(self, outputs: Tensor) -> Product | None:  # type: ignore[override]
         return None
@@ -45,7 +45,7 @@ def memory_of(rows: list[list[int]]) -> Memory:
     return fake_memory(model(), rows)
 
 
-def close(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
+def assert_same(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
     assert [each.tokens for each in found] == [each.tokens for each in expected]
     for one, other in zip(found, expected, strict=True):
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-5)
@@ -54,34 +54,34 @@ def close(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
 @pytest.mark.parametrize("kind", [FakeModel, WithoutProduct])
-def test_a_sentence_is_searched_as_by_a_model_that_knows_its_tokens_only(kind, config):
+def test_a_search_with_a_shortlist_equals_one_with_a_restricted_model(kind, config):
     found = search(kind(VOCABULARY, sharpness=2.0), SearchRequest(memory_of(SOURCES), config, SYMBOLS, allowed=ALLOWED))
     for row, tokens in enumerate(ALLOWED):
-        [expected] = search(Kept(tokens), SearchRequest(memory_of(SOURCES[row : row + 1]), config, SYMBOLS))
-        close(found[row], expected)
+        [expected] = search(RestrictedModel(tokens), SearchRequest(memory_of(SOURCES[row : row + 1]), config, SYMBOLS))
+        assert_same(found[row], expected)
         assert all(set(each.tokens) <= set(tokens) for each in found[row])
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_a_shortlist_of_everything_changes_nothing(config):
-    everything = [range(VOCABULARY)] * len(SOURCES)
-    found = search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS, allowed=everything))
+def test_a_shortlist_of_the_full_vocabulary_changes_nothing(config):
+    full = [range(VOCABULARY)] * len(SOURCES)
+    found = search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS, allowed=full))
     for one, other in zip(found, search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS)), strict=True):
-        close(one, other)
+        assert_same(one, other)
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_the_neighbors_in_a_batch_do_not_matter(config):
+def test_results_do_not_depend_on_the_batch(config):
     together = search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS, allowed=ALLOWED))
     for row, hypotheses in enumerate(together):
         [alone] = search(
             model(), SearchRequest(memory_of(SOURCES[row : row + 1]), config, SYMBOLS, allowed=ALLOWED[row : row + 1])
         )
-        close(hypotheses, alone)
+        assert_same(hypotheses, alone)
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_what_is_forced_need_not_be_on_the_shortlist(config):
+def test_forced_tokens_need_not_be_on_the_shortlist(config):
     prefixes = [[31, 32], [], [33], [5], []]
     found = search(model(), SearchRequest(memory_of(SOURCES), config, SYMBOLS, prefixes=prefixes, allowed=ALLOWED))
     for hypotheses, prefix, tokens in zip(found, prefixes, ALLOWED, strict=True):
@@ -91,13 +91,13 @@ def test_what_is_forced_need_not_be_on_the_shortlist(config):
     assert any(each.tokens for hypotheses in found for each in hypotheses)
 
 
-def test_an_empty_shortlist_leaves_only_the_end():
+def test_an_empty_shortlist_allows_only_the_end_symbol():
     found = search(model(), SearchRequest(memory_of(SOURCES[:2]), BEAM, SYMBOLS, allowed=[[], []]))
     assert [[each.tokens for each in hypotheses] for hypotheses in found] == [[()], [()]]
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_kernels_keep_to_the_same_tokens(config):
+def test_shortlists_with_and_without_kernels(config):
     real = build_model(("transformer", {"norm": "pre"}), VocabularySizes(VOCABULARY, VOCABULARY, joint=True)).eval()
     memory = real.encode(fake_source(SOURCES))
     allowed = [[*tokens[:2]] for tokens in ALLOWED]  # fewer than the beam is wide
@@ -105,4 +105,4 @@ def test_kernels_keep_to_the_same_tokens(config):
     with without_kernels():
         expected = search(real, SearchRequest(memory, config, SYMBOLS, allowed=allowed))
     for one, other in zip(found, expected, strict=True):
-        close(one, other)
+        assert_same(one, other)

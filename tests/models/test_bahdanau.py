@@ -1,4 +1,4 @@
-"""RNNsearch: the paper's equations word by word, its sizes, and its options."""
+"""RNNsearch: the paper's equations computed position by position, its sizes, and its options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_first_steps_follow_the_equations():
         assert_close(decoded.outputs[0, position], output, rtol=1e-4, atol=1e-6)
 
 
-def test_an_annotation_knows_both_ends_of_the_sentence():
+def test_an_annotation_depends_on_both_ends_of_the_sentence():
     model = build_model(("bahdanau", {}))
     batch = make_batch([6], [3])
     before = model.encode(batch.source).states
@@ -47,7 +47,7 @@ def test_an_annotation_knows_both_ends_of_the_sentence():
         before = after
 
 
-def test_the_first_state_is_made_of_the_backward_reading():
+def test_the_summary_is_the_backward_state_at_the_first_position():
     model = build_model(("bahdanau", {}))
     batch = make_batch([5, 3], [2, 2])
     memory = model.encode(batch.source)

@@ -1,3 +1,5 @@
+"""ByteNet: one sentence computed position by position, dynamic unfolding, sizes, and options."""
+
 from __future__ import annotations
 
 import math
@@ -20,13 +22,13 @@ def count(config: ByteNetConfig, sizes: VocabularySizes) -> int:
 
 
 def block_size(inner: int, kernel: int) -> int:
-    """Three convolutions with biases, and three norms, of a block of d = inner."""
+    """Number of parameters of a block with d = inner: three convolutions with biases, and three norms."""
     convolutions = (2 * inner * inner + inner) + (kernel * inner * inner + inner) + (inner * 2 * inner + 2 * inner)
     return convolutions + 2 * (2 * inner + inner + inner)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_parameters_are_counted(preset):
+def test_number_of_parameters(preset):
     config, sizes = PRESETS[preset], VocabularySizes(323, 296, joint=False)  # the characters of the paper
     width = config.width
     encoder = config.encoder_layers * block_size(width // 2, config.encoder_kernel) + 2 * width
@@ -54,15 +56,15 @@ def test_the_papers_sizes():
         ({}, 9, 11),  # 10.8: a bound is rounded up
         ({}, 0, 0),
         ({"length_constant": 3}, 10, 15),
-        ({"length_ratio": 0.5}, 10, 10),  # the source is read to its end
+        ({"length_ratio": 0.5}, 10, 10),  # at least the length of the source
     ],
 )
-def test_the_length_that_is_unfolded(changes, length, columns):
+def test_number_of_columns_of_dynamic_unfolding(changes, length, columns):
     assert MINIATURE.model_copy(update=changes).columns(length) == columns
 
 
-def block_slowly(block, x, places, causal):
-    """One block on x (places, D), place by place; nothing stands beyond the places."""
+def reference_block(block, x, length, causal):
+    """One block on x (length, D), position by position, with zeros outside of the sequence."""
 
     def norm(layer, vector):
         centered = vector - vector.mean()
@@ -70,47 +72,47 @@ def block_slowly(block, x, places, causal):
 
     inner = [norm(block.second_norm, block.narrow(norm(block.first_norm, each).relu())).relu() for each in x]
     layer, outputs = block.convolution, []
-    for place in range(places):
+    for position in range(length):
         taps = []
         for tap in range(layer.kernel):
             back = layer.kernel - 1 - tap if causal else layer.kernel // 2 - tap
-            there = place - back * layer.dilation
-            taps.append(inner[there] if 0 <= there < places else torch.zeros_like(inner[0]))
+            read = position - back * layer.dilation
+            taps.append(inner[read] if 0 <= read < length else torch.zeros_like(inner[0]))
         convolved = layer.projection.direction @ torch.cat(taps) + layer.projection.bias
-        outputs.append(x[place] + block.widen(norm(block.third_norm, convolved).relu()))
+        outputs.append(x[position] + block.widen(norm(block.third_norm, convolved).relu()))
     return torch.stack(outputs)
 
 
-def slow(model, source, prefix):
+def reference_logits(model, source, prefix):
     """Logits of one sentence."""
     scale = math.sqrt(model.config.width)
     columns = math.ceil(1.2 * len(source) - 1e-6)
     x = torch.stack([model.source_embedding.table[token] * scale for token in source])
     x = torch.cat([x, model.filler.expand(columns - len(source), -1)])
     for block in model.encoder:
-        x = block_slowly(block, x, columns, causal=False)
+        x = reference_block(block, x, columns, causal=False)
     read = [model.encoder_norm(x[t]) if t < columns else torch.zeros(model.config.width) for t in range(len(prefix))]
     embedded = [model.target_embedding.table[token] * scale for token in prefix]
     x = torch.stack([model.join(torch.cat([g, column])) for g, column in zip(embedded, read, strict=True)])
     for block in model.decoder:
-        x = block_slowly(block, x, len(prefix), causal=True)
+        x = reference_block(block, x, len(prefix), causal=True)
     return model.last(model.decoder_norm(x).relu()).relu() @ model.output.table.T
 
 
 @torch.no_grad()
-def test_the_network_place_by_place():
-    """The last sentence is longer than the columns for it, the first shorter."""
+def test_logits_equal_a_reference_computed_position_by_position():
+    """The last target has more positions than its source has columns, the first one fewer."""
     model = build_model(("bytenet", {}), SEPARATE)
     batch = make_batch([8, 3, 1], [5, 7, 7], SEPARATE)
     logits = model.logits(model.decode(batch.prefix, model.encode(batch.source)).outputs)
     for row in range(3):
         size, length = int(batch.source.mask[row].sum()), int(batch.target_mask[row].sum())
-        expected = slow(model, batch.source.values[row, :size], batch.prefix[row, :length])
+        expected = reference_logits(model, batch.source.values[row, :size], batch.prefix[row, :length])
         assert_close(logits[row, :length], expected, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
-def test_columns_are_as_many_as_the_sentence_needs_and_zero_beyond():
+def test_columns_beyond_those_of_a_sentence_are_zero():
     model = build_model(("bytenet", {}))
     memory = model.encode(make_batch([10, 5], [3, 3]).source)
     assert memory.summary.shape == (2, 12, 16)
@@ -120,21 +122,21 @@ def test_columns_are_as_many_as_the_sentence_needs_and_zero_beyond():
 
 
 @torch.no_grad()
-def test_steps_go_on_after_the_last_column():
+def test_steps_after_the_last_column_equal_decode():
     model = build_model(("bytenet", {}))
     batch = make_batch([2, 1], [9, 9])
     memory = model.encode(batch.source)
-    whole, state = model.decode(batch.prefix, memory).outputs, model.start(memory)
-    for place in range(9):
-        output, state, _ = model.step(batch.prefix[:, place], state, memory)
-        assert_close(output, whole[:, place], rtol=1e-4, atol=1e-5)
+    outputs, state = model.decode(batch.prefix, memory).outputs, model.start(memory)
+    for position in range(9):
+        output, state, _ = model.step(batch.prefix[:, position], state, memory)
+        assert_close(output, outputs[:, position], rtol=1e-4, atol=1e-5)
         assert [len(cache) for cache in state.caches] == [2, 4, 2]
     assert state.position == 9
 
 
 @torch.no_grad()
-def test_the_path_between_two_places_grows_with_the_logarithm():
-    """Three blocks of kernel 3 and rates 1, 2, 4 reach 2·7 places back, and no further."""
+def test_the_receptive_field_doubles_with_each_layer():
+    """Three blocks of kernel 3 and dilations 1, 2, 4 read exactly 2·7 earlier positions."""
     model = build_model(("bytenet", {"dilation_cycle": 3}))
     batch = make_batch([4], [20])
     memory = model.encode(batch.source)
@@ -144,7 +146,7 @@ def test_the_path_between_two_places_grows_with_the_logarithm():
     assert moved.nonzero().flatten().tolist() == list(range(2, 17))
 
 
-def test_it_works_on_characters_and_attends_to_nothing():
+def test_the_family_uses_characters_and_has_no_attention():
     assert FAMILY.recipe["data"] == {"tokenizer": "char"}
     assert FAMILY.attention == frozenset()
 
@@ -157,7 +159,7 @@ def test_an_empty_source_has_no_columns():
     assert model.decode(batch.prefix, memory).outputs.isfinite().all()
 
 
-def test_fresh_logits_are_near_uniform():
+def test_initial_logits_are_near_uniform():
     torch.manual_seed(0)
     sizes = VocabularySizes(100, 100, True)
     model = ByteNet(PRESETS["bytenet-tiny"], sizes).eval()

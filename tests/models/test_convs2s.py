@@ -1,3 +1,5 @@
+"""ConvS2S: the paper's equations computed position by position, its initialization, sizes, and options."""
+
 from __future__ import annotations
 
 import math
@@ -20,7 +22,7 @@ def count(config: ConvS2SConfig, sizes: VocabularySizes) -> int:
 
 
 def expected_count(config: ConvS2SConfig, vocabulary: int) -> int:
-    """The count from the paper's description, with one shared table; a normalized row has a length and a direction."""
+    """Number of parameters by the paper's description, with one shared table; each normalized row has a scale g."""
     width, embedding = config.width, config.embedding
     convolution = config.kernel * width * 2 * width + 2 * 2 * width
     to_width, to_embedding = embedding * width + 2 * width, width * embedding + 2 * embedding
@@ -41,7 +43,7 @@ def test_the_deep_preset_is_the_papers_romanian_model():
     assert (deep.encoder_layers, deep.decoder_layers, deep.kernel, deep.width, deep.embedding) == (20, 20, 3, 512, 512)
 
 
-def convolve(layer, x, position, causal):
+def gated_convolution(layer, x, position, causal):
     """The gated linear unit of the convolution at one position of one sentence x (S, D)."""
     weight, bias = layer.convolution.projection.weight(), layer.convolution.projection.bias
     shift = 2 if causal else 1
@@ -56,14 +58,14 @@ def reference(model, source, prefix):
     e = [model.source_embedding.table[token] + model.source_embedding.places[i] for i, token in enumerate(source)]
     x = torch.stack([model.source_width(part) for part in e])
     for layer in model.encoder:
-        x = torch.stack([(convolve(layer, x, t, causal=False) + x[t]) * half for t in range(len(x))])
+        x = torch.stack([(gated_convolution(layer, x, t, causal=False) + x[t]) * half for t in range(len(x))])
     z = [model.memory_width(part) for part in x]
     g = [model.target_embedding.table[token] + model.target_embedding.places[i] for i, token in enumerate(prefix)]
     x, attention = torch.stack([model.target_width(part) for part in g]), []
     for layer in model.decoder:
         after, weights = [], []
         for t in range(len(x)):
-            h = convolve(layer, x, t, causal=True)
+            h = gated_convolution(layer, x, t, causal=True)
             d = (layer.query(h) + g[t]) * half
             a = torch.stack([d @ part for part in z]).softmax(0)
             c = sum(a[j] * (z[j] + e[j]) * half for j in range(len(z))) * len(z) * math.sqrt(1 / len(z))
@@ -113,7 +115,7 @@ def test_initial_logits_are_near_uniform():
     assert F.cross_entropy(logits.flatten(0, 1), batch.target.flatten()).item() == pytest.approx(math.log(500), rel=0.1)
 
 
-def test_scaled_encoder_gradients_leave_source_embeddings_alone():
+def test_only_the_gradients_of_encoder_layers_are_scaled():
     def gradients(scaled):
         model = build_model(("convs2s", {"scale_encoder_gradient": scaled}), SEPARATE)
         batch = make_batch([6, 3], [5, 5], SEPARATE)
@@ -179,7 +181,7 @@ def test_encoder_outputs_are_zero_on_padding():
 
 
 @torch.no_grad()
-def test_values_are_as_exact_under_autocast_as_their_parts():
+def test_values_are_scaled_without_loss_of_precision_under_autocast():
     lengths = [3, 7, 11]
     model = build_model(("convs2s", {}))
     source = make_batch(lengths, [4] * 3).source

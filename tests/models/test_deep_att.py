@@ -1,4 +1,4 @@
-"""Deep-Att against its equations, one number after another; its directions, sizes and options."""
+"""Deep-Att: the paper's equations computed position by position; its directions, sizes and options."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def small(**changes) -> DeepAtt:
     return DeepAtt(DeepAttConfig(**{**SMALL, **changes}), SEPARATE).eval()
 
 
-def cell(gates, state):
+def lstm_cell(gates, state):
     """The next (h, c) from the sums of the four gates."""
-    write, keep, new, read = gates.chunk(4)
-    inner = keep.sigmoid() * state[1] + write.sigmoid() * new.tanh()
-    return read.sigmoid() * inner.tanh(), inner
+    input_gate, forget_gate, new, output_gate = gates.chunk(4)
+    c = forget_gate.sigmoid() * state[1] + input_gate.sigmoid() * new.tanh()
+    return output_gate.sigmoid() * c.tanh(), c
 
 
 def zeros():
@@ -40,15 +40,15 @@ def feed(layer, x):
 
 def recur(layer, f, state):
     own = layer.recurrent.layer
-    return cell(f + own.weight_hh_l0 @ state[0] + own.bias_hh_l0, state)
+    return lstm_cell(f + own.weight_hh_l0 @ state[0] + own.bias_hh_l0, state)
 
 
 def half(f):
     return f[: 2 * WIDTH]
 
 
-def slow_column(layers, x, direction):
-    """f and h of the highest layer; `direction` is +1 or -1 for the lowest and changes from layer to layer."""
+def reference_column(layers, x, direction):
+    """f and h of the top layer; `direction` is +1 or -1 for the bottom layer and alternates."""
     for layer in layers:
         f = [feed(layer, position) for position in x]
         h = [None] * len(x)
@@ -61,15 +61,15 @@ def slow_column(layers, x, direction):
     return f, h
 
 
-def slow_encoder(model, tokens):
+def reference_encoder(model, tokens):
     x = [model.source_embedding.table[token] * 5**0.5 for token in tokens]
-    tops = [slow_column(column, x, 1 - 2 * number) for number, column in enumerate(model.columns)]
+    tops = [reference_column(column, x, 1 - 2 * number) for number, column in enumerate(model.columns)]
     parts = [torch.cat([top for f, h in tops for top in (f[position], h[position])]) for position in range(len(tokens))]
     return [model.interface.weight @ part for part in parts]
 
 
-def slow_decoder(model, memory, tokens):
-    """All layers at one position, then at the next."""
+def reference_decoder(model, memory, tokens):
+    """Logits and attention weights, all layers at one position after the other."""
     bottom, attention = model.bottom, model.attention
     states = [zeros() for _ in range(1 + len(model.decoder))]
     logits, recorded = [], []
@@ -80,7 +80,7 @@ def slow_decoder(model, memory, tokens):
         context = sum(weight * m for weight, m in zip(weights, memory, strict=True))
         embedded = model.target_embedding.table[token] * 5**0.5
         f = bottom.input.weight @ embedded + bottom.fed.weight @ context + bottom.input.bias
-        states[0] = cell(f + bottom.hidden.weight @ states[0][0], states[0])
+        states[0] = lstm_cell(f + bottom.hidden.weight @ states[0][0], states[0])
         for number, layer in enumerate(model.decoder):
             f = feed(layer, torch.cat([half(f), states[number][0]]))
             states[number + 1] = recur(layer, f, states[number + 1])
@@ -98,11 +98,11 @@ def slow_decoder(model, memory, tokens):
         {"encoder_layers": 1, "decoder_layers": 1},
     ],
 )
-def test_the_papers_equations(changes):
+def test_model_equals_the_papers_equations(changes):
     model = small(**changes)
     source, prefix = [5, 9, 4, 11, 7], [1, 8, 15, 6]
-    states = slow_encoder(model, source)
-    logits, recorded = slow_decoder(model, states, prefix)
+    states = reference_encoder(model, source)
+    logits, recorded = reference_decoder(model, states, prefix)
     memory = model.encode(Source(torch.tensor([source]), torch.ones(1, 5, dtype=torch.bool)))
     decoded = model.decode(torch.tensor([prefix]), memory, record=True)
     assert_close(memory.states[0], torch.stack(states))
@@ -111,22 +111,22 @@ def test_the_papers_equations(changes):
 
 
 @pytest.mark.parametrize(
-    ("columns", "layers", "sees_before", "sees_after"),
+    ("columns", "layers", "reads_earlier", "reads_later"),
     [(1, 1, True, False), (1, 2, True, True), (2, 1, True, True)],
 )
-def test_directions(columns, layers, sees_before, sees_after):
-    """Layers read in turns forwards and backwards; the second column starts backwards."""
+def test_directions(columns, layers, reads_earlier, reads_later):
+    """Layers alternate between the forward and backward direction; the second column starts backward."""
     model = small(columns=columns, encoder_layers=layers, decoder_layers=1)
     mask = torch.ones(1, 7, dtype=torch.bool)
     tokens = torch.tensor([[4, 5, 6, 7, 8, 9, 10]])
     other = tokens.clone()
     other[0, 3] = 11
     changed = (model.encode(Source(tokens, mask)).states != model.encode(Source(other, mask)).states).any(-1)[0]
-    assert changed.tolist() == [sees_after] * 3 + [True] + [sees_before] * 3
+    assert changed.tolist() == [reads_later] * 3 + [True] + [reads_earlier] * 3
 
 
 def test_a_linear_path_leads_through_the_stack():
-    """Deaf to every h, the highest f is linear in the embeddings, however deep the stack."""
+    """With zero weights for h, the top f is linear in the embeddings at any depth."""
     model = small(encoder_layers=5, decoder_layers=1, columns=1)
     with torch.no_grad():
         for layer in model.columns[0]:
@@ -135,14 +135,14 @@ def test_a_linear_path_leads_through_the_stack():
     mask = torch.ones(2, 4, dtype=torch.bool)
     one, other = torch.randn(2, 2, 4, 5)
 
-    def highest(x):
+    def top_f(x):
         return model.run_column(model.columns[0], x, mask, backwards=False)[..., : 4 * WIDTH]
 
-    assert highest(one).abs().max() > 1e-3
-    assert_close(highest(2 * one - 3 * other), 2 * highest(one) - 3 * highest(other))
+    assert top_f(one).abs().max() > 1e-3
+    assert_close(top_f(2 * one - 3 * other), 2 * top_f(one) - 3 * top_f(other))
 
 
-def test_without_fast_forward_it_is_a_plain_stack():
+def test_without_fast_forward_the_encoder_is_a_plain_lstm_stack():
     model = small(encoder_layers=2, decoder_layers=2, columns=1, fast_forward=False)
     assert model.columns[0][1].recurrent.layer.input_size == WIDTH
     tokens = torch.tensor([[4, 5, 6]])
@@ -153,7 +153,7 @@ def test_without_fast_forward_it_is_a_plain_stack():
     assert_close(memory.states, model.interface(x.flip(1)))
 
 
-def test_dropout_spares_the_fast_forward_path():
+def test_dropout_is_not_applied_to_the_fast_forward_path():
     model = small(encoder_layers=2, decoder_layers=1, dropout=0.5).train()
     mask = torch.ones(1, 50, dtype=torch.bool)
     top = model.run_column(model.columns[0], torch.randn(1, 50, 5), mask, backwards=False)
@@ -162,15 +162,15 @@ def test_dropout_spares_the_fast_forward_path():
     assert 0.3 < dropped < 0.7
 
 
-def by_formula(config: DeepAttConfig, sizes: VocabularySizes) -> int:
-    """Weights and biases counted from the paper's description."""
+def expected_count(config: DeepAttConfig, sizes: VocabularySizes) -> int:
+    """Number of parameters by the paper's description."""
     width, embedding, memory = config.width, config.embedding, config.memory
-    inner = 4 * width * (2 * width + width + width) + 8 * width  # a layer above the lowest
-    lowest = 4 * width * (embedding + width) + 8 * width
-    encoder = config.columns * (lowest + (config.encoder_layers - 1) * inner)
+    upper = 4 * width * (2 * width + width + width) + 8 * width  # a layer above the bottom one
+    bottom = 4 * width * (embedding + width) + 8 * width
+    encoder = config.columns * (bottom + (config.encoder_layers - 1) * upper)
     interface = config.columns * 5 * width * memory
     attention = (width + memory) * config.attention + 2 * config.attention
-    decoder = 4 * width * (embedding + memory + width) + 4 * width + (config.decoder_layers - 1) * inner
+    decoder = 4 * width * (embedding + memory + width) + 4 * width + (config.decoder_layers - 1) * upper
     readout = 5 * width * embedding + embedding
     tables = sizes.target * embedding * (1 if config.tie_output else 2)
     tables += 0 if sizes.joint else sizes.source * embedding
@@ -181,10 +181,10 @@ def by_formula(config: DeepAttConfig, sizes: VocabularySizes) -> int:
     "config", [*PRESETS.values(), PRESETS["deep-att-tiny"].model_copy(update={"columns": 1, "tie_output": False})]
 )
 @pytest.mark.parametrize("sizes", [VocabularySizes(8000, 8000, True), VocabularySizes(700, 900, False)])
-def test_the_number_of_parameters(config, sizes):
+def test_number_of_parameters(config, sizes):
     with torch.device("meta"):
         found = sum(parameter.numel() for parameter in DeepAtt(config, sizes).parameters())
-    assert found == by_formula(config, sizes)
+    assert found == expected_count(config, sizes)
 
 
 def test_the_papers_size():
@@ -204,7 +204,7 @@ def test_embeddings_are_shared_when_the_vocabulary_is():
     assert untied.target_embedding.table is not untied.output.table
 
 
-def test_the_first_look_knows_no_token():
+def test_the_first_attention_weights_do_not_depend_on_the_target():
     model = small(encoder_layers=2, decoder_layers=2)
     batch = make_batch([5, 3], [4, 4], SEPARATE)
     memory = model.encode(batch.source)

@@ -1,4 +1,4 @@
-"""GNMT against its equations, one number after another; its sizes; its options."""
+"""GNMT: the paper's equations computed position by position; its sizes and options."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def small(**changes) -> Gnmt:
 
 
 def lstm(weights, x, hidden, cell):
-    """One position of one sentence, from the definition; `weights` is W, U and the sum of the biases."""
+    """The LSTM equations at one position of one sentence; `weights` are W, U and the sum of the biases."""
     matrix, recurrent, bias = weights
-    write, keep, new, read = (matrix @ x + recurrent @ hidden + bias).chunk(4)
-    cell = keep.sigmoid() * cell + write.sigmoid() * new.tanh()
-    return read.sigmoid() * cell.tanh(), cell
+    input_gate, forget_gate, new, output_gate = (matrix @ x + recurrent @ hidden + bias).chunk(4)
+    cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * new.tanh()
+    return output_gate.sigmoid() * cell.tanh(), cell
 
 
 def weights_of(layer):
@@ -33,8 +33,8 @@ def weights_of(layer):
     return own.weight_ih_l0, own.weight_hh_l0, own.bias_ih_l0 + own.bias_hh_l0
 
 
-def run(layer, states):
-    """A layer over a list of vectors."""
+def run_layer(layer, states):
+    """The hidden states of a layer for a list of inputs."""
     hidden = cell = torch.zeros(6)
     outputs = []
     for x in states:
@@ -43,24 +43,24 @@ def run(layer, states):
     return outputs
 
 
-def slow_encoder(model, tokens, residual):
+def reference_encoder(model, tokens, residual):
     x = [model.source_embedding.table[token] * 5**0.5 for token in tokens]
-    there = run(model.both_ways.forwards, x)
-    back = run(model.both_ways.backwards, x[::-1])[::-1]
-    x = [torch.cat(pair) for pair in zip(there, back, strict=True)]
+    forwards = run_layer(model.both_ways.forwards, x)
+    backwards = run_layer(model.both_ways.backwards, x[::-1])[::-1]
+    x = [torch.cat(pair) for pair in zip(forwards, backwards, strict=True)]
     for number, layer in enumerate(model.encoder, start=2):
-        outputs = run(layer, x)
+        outputs = run_layer(layer, x)
         x = [m + below for m, below in zip(outputs, x, strict=True)] if residual and number >= 3 else outputs
     return x
 
 
-def slow_decoder(model, memory, tokens, residual):
-    """Section 3, eq. 4, and figure 1: all layers at one position, then at the next."""
+def reference_decoder(model, memory, tokens, residual):
+    """Logits and attention weights (section 3, eq. 4, figure 1), all layers at one position after the other."""
     bottom, attention = model.bottom, model.attention
     states = [(torch.zeros(6), torch.zeros(6)) for _ in range(1 + len(model.decoder))]
     logits, recorded = [], []
     for token in tokens:
-        query = attention.query.weight @ states[0][0]  # the lowest layer, one position before
+        query = attention.query.weight @ states[0][0]  # the bottom layer's state at the previous position
         scores = [attention.vector @ torch.tanh(query + attention.key.weight @ m + attention.key.bias) for m in memory]
         weights = torch.stack(scores).softmax(0)
         context = sum(weight * m for weight, m in zip(weights, memory, strict=True))
@@ -86,12 +86,12 @@ def slow_decoder(model, memory, tokens, residual):
         {"encoder_layers": 1, "decoder_layers": 1},
     ],
 )
-def test_the_papers_equations(changes):
+def test_model_equals_the_papers_equations(changes):
     model = small(**changes)
     source, prefix = [5, 9, 4, 11, 7], [1, 8, 15, 6]
     residual = changes.get("residual", True)
-    states = slow_encoder(model, source, residual)
-    logits, recorded = slow_decoder(model, states, prefix, residual)
+    states = reference_encoder(model, source, residual)
+    logits, recorded = reference_decoder(model, states, prefix, residual)
     memory = model.encode(Source(torch.tensor([source]), torch.ones(1, 5, dtype=torch.bool)))
     decoded = model.decode(torch.tensor([prefix]), memory, record=True)
     assert_close(memory.states[0], torch.stack(states))
@@ -99,8 +99,8 @@ def test_the_papers_equations(changes):
     assert_close(decoded.attention[0].weights[0, 0], recorded)
 
 
-def test_a_silent_layer_is_bridged_from_the_third_on():
-    """A layer without weights writes zeros; a residual connection then hands on its input."""
+def test_residual_connections_begin_at_the_third_layer():
+    """A layer with zero weights outputs zeros; with a residual connection it passes on its input."""
     batch = make_batch([5, 3], [4, 4], SEPARATE)
     for residual in (True, False):
         model = small(encoder_layers=3, decoder_layers=3, residual=residual)
@@ -128,7 +128,7 @@ def test_the_second_layer_has_no_residual():
     assert not model.decode(batch.prefix, memory).outputs.any()
 
 
-def test_the_first_look_knows_no_token():
+def test_the_first_attention_weights_do_not_depend_on_the_target():
     model = small(encoder_layers=3, decoder_layers=3)
     batch = make_batch([5, 3], [4, 4], SEPARATE)
     memory = model.encode(batch.source)
@@ -142,8 +142,8 @@ def test_the_first_look_knows_no_token():
     assert not torch.allclose(first[:, :, 1:], second[:, :, 1:])
 
 
-def by_formula(config: GnmtConfig, sizes: VocabularySizes) -> int:
-    """Weights and biases counted from the paper's description, with as many encoder as decoder layers, at least 2."""
+def expected_count(config: GnmtConfig, sizes: VocabularySizes) -> int:
+    """Number of parameters by the paper's description, for equal numbers of encoder and decoder layers, at least 2."""
     width, embedding, layers = config.width, config.embedding, config.encoder_layers
     both_ways = 2 * (4 * width * (embedding + width) + 8 * width)
     second = 4 * width * (2 * width + width) + 8 * width
@@ -162,17 +162,19 @@ def by_formula(config: GnmtConfig, sizes: VocabularySizes) -> int:
     "config", [*PRESETS.values(), PRESETS["gnmt-tiny"].model_copy(update={"embedding": 128})], ids=str
 )
 @pytest.mark.parametrize("sizes", [VocabularySizes(8000, 8000, True), VocabularySizes(700, 900, False)], ids=str)
-def test_the_number_of_parameters(config, sizes):
+def test_number_of_parameters(config, sizes):
     with torch.device("meta"):
         found = sum(parameter.numel() for parameter in Gnmt(config, sizes).parameters())
-    assert found == by_formula(config, sizes)
+    assert found == expected_count(config, sizes)
 
 
 def test_the_papers_size():
     """Figure 1 and section 8: 8 layers each of 1024 units."""
     base = PRESETS["gnmt-base"]
     assert (base.encoder_layers, base.decoder_layers, base.width) == (8, 8, 1024)
-    assert PRESETS["gnmt-tiny"].encoder_layers == PRESETS["gnmt-tiny"].decoder_layers == 3  # residuals are in use
+    assert (
+        PRESETS["gnmt-tiny"].encoder_layers == PRESETS["gnmt-tiny"].decoder_layers == 3
+    )  # the third layer has a residual connection
 
 
 def test_the_output_layer():
@@ -187,20 +189,20 @@ def test_the_output_layer():
     assert untied.source_embedding.table.shape == (19, 5)
 
 
-def test_dropout_falls_in_training_only():
+def test_dropout_acts_in_training_only():
     model = small(encoder_layers=3, decoder_layers=3, dropout=0.5)
     batch = make_batch([5, 3], [4, 4], SEPARATE)
-    still = [model.decode(batch.prefix, model.encode(batch.source)).outputs for _ in range(2)]
-    assert torch.equal(*still)
+    outputs = [model.decode(batch.prefix, model.encode(batch.source)).outputs for _ in range(2)]
+    assert torch.equal(*outputs)
     model.train()
     assert not torch.equal(*(model.encode(batch.source).states for _ in range(2)))
     memory = model.encode(batch.source)
-    moved = [model.decode(batch.prefix, memory).outputs for _ in range(2)]
-    assert not torch.equal(*moved)
-    assert (moved[0] == 0).any()  # what the output layer reads
+    outputs = [model.decode(batch.prefix, memory).outputs for _ in range(2)]
+    assert not torch.equal(*outputs)
+    assert (outputs[0] == 0).any()  # the input of the output layer has dropout too
 
 
-def test_a_run_takes_the_papers_length_penalty_and_may_still_be_greedy():
+def test_the_default_length_penalty_is_the_papers_and_allows_greedy_search():
     config = resolve_config({"model": {"preset": "gnmt-tiny"}}, where="test")
     assert (config.decoding.length_penalty, config.decoding.length_alpha) == ("gnmt", 0.6)
     assert config.training.learning_rate == FAMILY.recipe["training"]["learning_rate"]

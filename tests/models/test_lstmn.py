@@ -1,4 +1,4 @@
-"""The LSTM memory-network against its equations, written out position by position for one sentence."""
+"""The LSTM memory-network: the paper's equations computed position by position, its sizes, and its options."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def records(found) -> dict[str, Tensor]:
     return {record.kind: record.weights for record in found.attention}
 
 
-def weights_of(score, x: Tensor, recalled: Tensor, tape: list[Tensor]) -> list[float]:
-    """a_i = v·tanh(W_h h_i + W_x x + W_r h~) and its softmax, one position after the other (eqs. 4 and 5)."""
+def attention_weights(score, x: Tensor, recalled: Tensor, tape: list[Tensor]) -> list[float]:
+    """The softmax of a_i = v·tanh(W_h h_i + W_x x + W_r h~) (eqs. 4 and 5)."""
     shared = score.input.weight @ x + score.recalled.weight @ recalled
     exponentials = [math.exp(float(score.vector @ torch.tanh(score.key.weight @ h + shared))) for h in tape]
     return [each / sum(exponentials) for each in exponentials]
 
 
-def mixed(weights: list[float], tape: list[Tensor]) -> Tensor:
+def weighted_sum(weights: list[float], tape: list[Tensor]) -> Tensor:
     return torch.stack([weight * each for weight, each in zip(weights, tape, strict=True)]).sum(0)
 
 
-def updated(reader: Reader, x: Tensor, hidden: Tensor, cell: Tensor, more_gates=0.0, more_cell=0.0):
-    """Eqs. 7 to 9 with what fusion adds."""
+def next_state(reader: Reader, x: Tensor, hidden: Tensor, cell: Tensor, more_gates=0.0, more_cell=0.0):
+    """The next hidden state and memory (eqs. 7-9), with the summands of attention fusion."""
     sums = reader.input_gates.weight @ x + reader.input_gates.bias + reader.recalled_gates.weight @ hidden + more_gates
     width = reader.width
     i, f, o = (torch.sigmoid(sums[k * width : (k + 1) * width]) for k in range(3))
@@ -51,7 +51,8 @@ def embedded(table: Tensor, tokens: Tensor) -> list[Tensor]:
     return [table[token] * table.size(1) ** 0.5 for token in tokens]
 
 
-def read_slowly(model: Lstmn, tokens: Tensor) -> tuple[list[Tensor], list[Tensor], list[list[float]]]:
+def reference_encoder(model: Lstmn, tokens: Tensor) -> tuple[list[Tensor], list[Tensor], list[list[float]]]:
+    """Hidden tape, memory tape and attention weights of one sentence, position by position."""
     reader = model.encoder
     hiddens: list[Tensor] = []
     cells: list[Tensor] = []
@@ -59,15 +60,15 @@ def read_slowly(model: Lstmn, tokens: Tensor) -> tuple[list[Tensor], list[Tensor
     hidden = cell = torch.zeros(reader.width)
     for x in embedded(model.source_embedding.table, tokens):
         if hiddens:
-            rows.append(weights_of(reader.score, x, hidden, hiddens))
-            hidden, cell = mixed(rows[-1], hiddens), mixed(rows[-1], cells)
-        new = updated(reader, x, hidden, cell)
+            rows.append(attention_weights(reader.score, x, hidden, hiddens))
+            hidden, cell = weighted_sum(rows[-1], hiddens), weighted_sum(rows[-1], cells)
+        new = next_state(reader, x, hidden, cell)
         hiddens, cells = [*hiddens, new[0]], [*cells, new[1]]
     return hiddens, cells, rows
 
 
-def write_slowly(model: Lstmn, prefix: Tensor, sources: list[Tensor], memories: list[Tensor]):
-    """Section 4, position by position: outputs, rows of the own tape, rows of the source."""
+def reference_decoder(model: Lstmn, prefix: Tensor, sources: list[Tensor], memories: list[Tensor]):
+    """Outputs, self-attention weights and cross-attention weights of one sentence (section 4), position by position."""
     writer, reader = model.decoder, model.decoder.reader
     hiddens: list[Tensor] = []
     cells: list[Tensor] = []
@@ -75,24 +76,24 @@ def write_slowly(model: Lstmn, prefix: Tensor, sources: list[Tensor], memories: 
     hidden, cell, context = sources[-1], memories[-1], torch.zeros(reader.width)
     for x in embedded(model.target_embedding.table, prefix):
         if hiddens:
-            own.append(weights_of(reader.score, x, hidden, hiddens))
-            hidden, cell = mixed(own[-1], hiddens), mixed(own[-1], cells)
-        cross.append(weights_of(writer.score, x, context if writer.deep else hidden, sources))
-        context, memory = mixed(cross[-1], sources), mixed(cross[-1], memories)
+            own.append(attention_weights(reader.score, x, hidden, hiddens))
+            hidden, cell = weighted_sum(own[-1], hiddens), weighted_sum(own[-1], cells)
+        cross.append(attention_weights(writer.score, x, context if writer.deep else hidden, sources))
+        context, memory = weighted_sum(cross[-1], sources), weighted_sum(cross[-1], memories)
         if writer.deep:
             gate = torch.sigmoid(
                 writer.input_transfer.weight @ x + writer.input_transfer.bias + writer.looked.weight @ context
             )
-            new = updated(reader, x, hidden, cell, more_cell=gate * memory)
+            new = next_state(reader, x, hidden, cell, more_cell=gate * memory)
         else:
-            new = updated(reader, x, hidden, cell, more_gates=writer.looked.weight @ context)
+            new = next_state(reader, x, hidden, cell, more_gates=writer.looked.weight @ context)
         hiddens, cells = [*hiddens, new[0]], [*cells, new[1]]
         outputs.append(torch.tanh(model.combine.weight @ torch.cat([new[0], context]) + model.combine.bias))
     return torch.stack(outputs), own, cross
 
 
-def assert_lower(found: Tensor, rows: list[list[float]]) -> None:
-    """A square record whose first row is its own position, and the others those given for the positions before them."""
+def assert_causal_weights(found: Tensor, rows: list[list[float]]) -> None:
+    """Check recorded weights (T, T): 1 at the first position, then the given weights of the earlier positions."""
     expected = torch.zeros_like(found)
     expected[0, 0] = 1.0
     for position, row in enumerate(rows, start=1):
@@ -102,47 +103,47 @@ def assert_lower(found: Tensor, rows: list[list[float]]) -> None:
 
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
 @torch.no_grad()
-def test_it_is_the_papers_equations(fusion):
+def test_model_equals_the_papers_equations(fusion):
     model, batch = model_with(fusion=fusion), make_batch([7, 4, 1, 5], [6, 3, 5, 2])
     memory = model.encode(batch.source, record=True)
     decoded = model.decode(batch.prefix, memory, record=True)
     found = records(decoded)
     for row in range(4):
         positions, length = int(batch.source.mask[row].sum()), int(batch.target_mask[row].sum())
-        hiddens, cells, rows = read_slowly(model, batch.source.values[row, :positions])
+        hiddens, cells, rows = reference_encoder(model, batch.source.values[row, :positions])
         assert_close(memory.states[row, :positions], torch.stack(hiddens), **CLOSE)
         assert_close(memory.summary[row, :positions], torch.stack(cells), **CLOSE)
-        assert_lower(records(memory)["encoder-self"][row, 0, :positions, :positions], rows)
-        outputs, own, cross = write_slowly(model, batch.prefix[row, :length], hiddens, cells)
+        assert_causal_weights(records(memory)["encoder-self"][row, 0, :positions, :positions], rows)
+        outputs, own, cross = reference_decoder(model, batch.prefix[row, :length], hiddens, cells)
         assert_close(decoded.outputs[row, :length], outputs, **CLOSE)
-        assert_lower(found["decoder-self"][row, 0, :length, :length], own)
+        assert_causal_weights(found["decoder-self"][row, 0, :length, :length], own)
         assert_close(found["cross"][row, 0, :length, :positions], torch.tensor(cross), **CLOSE)
 
 
 @torch.no_grad()
-def test_two_places_are_those_of_an_lstm_and_the_third_is_not():
-    """A tape of one position recalls one state: the last state."""
+def test_the_first_two_positions_equal_those_of_an_lstm():
+    """Attention to a tape of one position returns the previous state, as in an LSTM."""
     torch.manual_seed(3)
     reader, x = Reader(5, 6), torch.randn(2, 3, 5)
-    order = torch.tensor([0, 1, 3, 2])  # the library has the new memory before the output gate
+    order = torch.tensor([0, 1, 3, 2])  # in PyTorch the new memory comes before the output gate
     gates = (reader.input_gates.weight, reader.recalled_gates.weight, reader.input_gates.bias)
-    library = [part.unflatten(0, (4, 6))[order].flatten(0, 1) for part in gates]
+    torch_weights = [part.unflatten(0, (4, 6))[order].flatten(0, 1) for part in gates]
     tape = reader.start(torch.randn(2, 12))
     state = list(tape.recalled.chunk(2, -1))
     for position in range(3):
         recalled, _ = reader.recall(reader.score.input(x[:, position]), tape)
         tape = reader.append(reader.input_gates(x[:, position]), recalled, tape)
-        state = list(torch.lstm_cell(x[:, position], state, *library, torch.zeros(24)))
+        state = list(torch.lstm_cell(x[:, position], state, *torch_weights, torch.zeros(24)))
         same = torch.allclose(tape.values[:, -1], torch.cat(state, -1), atol=1e-5)
         assert same == (position < 2)
 
 
 @torch.no_grad()
-def test_a_closed_gate_keeps_the_sources_memory_out():
+def test_a_closed_transfer_gate_excludes_the_memory_tape_of_the_source():
     model, batch = model_with(fusion="deep"), make_batch([5, 5], [6, 6])
     memory = model.encode(batch.source)
     other = torch.randn(memory.summary.shape, generator=torch.Generator().manual_seed(2))
-    other[:, -1] = memory.summary[:, -1]  # the decoder begins with it
+    other[:, -1] = memory.summary[:, -1]  # the initial state of the decoder
     changed = replace(memory, summary=other)
     before = model.decode(batch.prefix, memory).outputs
     assert not torch.allclose(model.decode(batch.prefix, changed).outputs, before, atol=1e-3)
@@ -151,7 +152,7 @@ def test_a_closed_gate_keeps_the_sources_memory_out():
 
 
 @torch.no_grad()
-def test_shallow_fusion_does_not_touch_the_sources_memory():
+def test_shallow_fusion_does_not_read_the_memory_tape_of_the_source():
     model, batch = model_with(fusion="shallow"), make_batch([5, 5], [6, 6])
     memory = model.encode(batch.source)
     other = torch.randn(memory.summary.shape, generator=torch.Generator().manual_seed(2))
@@ -161,7 +162,7 @@ def test_shallow_fusion_does_not_touch_the_sources_memory():
 
 
 @torch.no_grad()
-def test_a_state_holds_a_tape_that_grows_by_one_place_a_step():
+def test_the_tape_of_a_state_grows_by_one_position_per_step():
     model, batch = model_with(), make_batch([5, 3], [4, 4])
     memory = model.encode(batch.source)
     state = model.start(memory)
@@ -179,7 +180,7 @@ def test_a_state_holds_a_tape_that_grows_by_one_place_a_step():
     assert state.source.value.values.shape == (2, 5, 32)
 
 
-def test_the_first_place_is_recorded_at_itself_and_the_others_before_themselves():
+def test_recorded_weights_are_causal_with_1_at_the_first_position():
     assert with_own_position(torch.empty(2, 0)).tolist() == [[1.0], [1.0]]
     assert with_own_position(torch.tensor([[0.25, 0.75]])).tolist() == [[0.25, 0.75, 0.0]]
     weights = [torch.empty(1, 0), torch.tensor([[1.0]]), torch.tensor([[0.25, 0.75]])]
@@ -191,8 +192,8 @@ def count(config: LstmnConfig, sizes: VocabularySizes) -> int:
         return sum(parameter.numel() for parameter in Lstmn(config, sizes).parameters())
 
 
-def by_formula(config: LstmnConfig, vocabulary: int) -> int:
-    """One shared table; weights of the equations, biases of the gates and of the output."""
+def expected_count(config: LstmnConfig, vocabulary: int) -> int:
+    """Number of parameters by the equations, with one shared table and biases of the gates and of the output."""
     width, inputs = config.width, config.embedding
     score = width * (2 * width + inputs) + width
     reader = score + 4 * width * (width + inputs + 1)
@@ -201,14 +202,14 @@ def by_formula(config: LstmnConfig, vocabulary: int) -> int:
 
 
 @pytest.mark.parametrize("config", [*PRESETS.values(), MINIATURE, LstmnConfig(fusion="shallow")])
-def test_parameters(config):
-    assert count(config, VocabularySizes(8000, 8000, True)) == by_formula(config, 8000)
+def test_number_of_parameters(config):
+    assert count(config, VocabularySizes(8000, 8000, True)) == expected_count(config, 8000)
     untied = config.model_copy(update={"tie_output": False})
-    assert count(untied, VocabularySizes(8000, 8000, True)) == by_formula(config, 8000) + 8000 * config.embedding
-    assert count(config, VocabularySizes(70, 8000, False)) == by_formula(config, 8000) + 70 * config.embedding
+    assert count(untied, VocabularySizes(8000, 8000, True)) == expected_count(config, 8000) + 8000 * config.embedding
+    assert count(config, VocabularySizes(70, 8000, False)) == expected_count(config, 8000) + 70 * config.embedding
 
 
-def test_tables_are_shared_as_asked():
+def test_embedding_tables_are_shared_according_to_the_settings():
     joint = Lstmn(MINIATURE, SIZES)
     assert joint.source_embedding.table is joint.target_embedding.table is joint.output.table
     separate = Lstmn(MINIATURE.model_copy(update={"tie_output": False}), SEPARATE)
@@ -216,7 +217,7 @@ def test_tables_are_shared_as_asked():
     assert separate.target_embedding.table is not separate.output.table
 
 
-def test_fresh_logits_are_near_uniform():
+def test_initial_logits_are_near_uniform():
     sizes = VocabularySizes(500, 500, True)
     torch.manual_seed(0)
     model, batch = Lstmn(PRESETS["lstmn-tiny"], sizes).eval(), make_batch([9] * 8, [9] * 8, sizes)

@@ -1,4 +1,4 @@
-"""Attention after the decoder: each score and the window by hand, input feeding, and the options."""
+"""Attention after the decoder: scores and window against the equations, input feeding, and options."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.testing import assert_close
 from contracts.registered_models import build_model, make_batch
 
 
-def look_of(model, states, source_states):
-    """Scores of one decoder state against the encoder states (section 3.1)."""
+def reference_scores(model, states, source_states):
+    """Attention scores of one decoder state and each encoder state (section 3.1)."""
     if model.score == "dot":
         return torch.stack([states @ h for h in source_states])
     if model.score == "general":
@@ -28,13 +28,13 @@ def test_scores_and_combination_follow_the_equations(score):
     memory = model.encode(batch.source)
     state = torch.randn(16, generator=torch.Generator().manual_seed(3))
     attended = model.attend(state[None, None], model.key(memory.states), memory)
-    weights = look_of(model, state, memory.states[0]).softmax(0)
+    weights = reference_scores(model, state, memory.states[0]).softmax(0)
     context = weights @ memory.states[0]
     assert_close(attended.weights[0, 0], weights, rtol=1e-4, atol=1e-6)
     assert_close(attended.attentional[0, 0], torch.tanh(model.combine.weight @ torch.cat([context, state])))
 
 
-def test_local_attention_looks_at_a_window_around_a_predicted_place():
+def test_local_attention_is_a_window_around_a_predicted_position():
     model = build_model(("luong", {"attention": "local-p", "window": 2}))
     batch = make_batch([9, 4], [3, 3])
     memory = model.encode(batch.source)
@@ -43,7 +43,7 @@ def test_local_attention_looks_at_a_window_around_a_predicted_place():
     for row, length in enumerate([9, 4]):
         predicted = torch.sigmoid(model.window.place @ torch.tanh(model.window.hidden.weight @ states[row, 0]))
         center = (length - 1) * float(predicted.detach())
-        scores = look_of(model, states[row, 0], memory.states[row])
+        scores = reference_scores(model, states[row, 0], memory.states[row])
         gaussian = [math.exp(-((position - center) ** 2) / (2 * 1.0**2)) for position in range(9)]
         inside = torch.tensor([position < length and abs(position - center) <= 2 for position in range(9)])
         assert 1 <= inside.sum() <= 5
@@ -51,7 +51,7 @@ def test_local_attention_looks_at_a_window_around_a_predicted_place():
         assert_close(attended[row], expected / expected.sum(), rtol=1e-4, atol=1e-6)
 
 
-def test_every_row_has_somewhere_to_look():
+def test_weights_sum_to_one_at_the_ends_of_the_source():
     model = build_model(("luong", {"attention": "local-p", "window": 1}))
     with torch.no_grad():
         model.window.place.mul_(1000)  # the predicted position is at one of the ends
@@ -60,14 +60,14 @@ def test_every_row_has_somewhere_to_look():
     assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
 
 
-def test_input_feeding_tells_the_next_step_where_the_model_looked():
+def test_input_feeding_makes_a_step_depend_on_the_last_attentional_vector():
     model = build_model(("luong", {}))
     batch = make_batch([5], [4])
     memory = model.encode(batch.source)
     state = model.step(batch.prefix[:, 0], model.start(memory), memory).state
-    blind = state._replace(attentional=torch.zeros_like(state.attentional))
+    without = state._replace(attentional=torch.zeros_like(state.attentional))
     token = batch.prefix[:, 1]
-    assert not torch.allclose(model.step(token, state, memory).output, model.step(token, blind, memory).output)
+    assert not torch.allclose(model.step(token, state, memory).output, model.step(token, without, memory).output)
 
 
 def test_the_memory_keeps_the_order_of_a_source_that_is_read_backwards():

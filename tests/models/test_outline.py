@@ -1,4 +1,4 @@
-"""The outline of a model: what would be built, known without building it."""
+"""The outline of a model: names and shapes of its tensors without memory for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_an_outline_has_the_names_and_shapes_of_the_model(
     choice = choice_of(subject)
     before = torch.get_rng_state()
     outline = choice.outline(sizes)
-    assert torch.equal(torch.get_rng_state(), before)  # looking first does not change the first weights
+    assert torch.equal(torch.get_rng_state(), before)  # an outline draws no random numbers
     built = named_weights(choice.make(sizes))
     found = named_weights(outline)
     assert {name: (tensor.shape, tensor.dtype) for name, tensor in found.items()} == {
@@ -33,7 +33,7 @@ def test_an_outline_has_the_names_and_shapes_of_the_model(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"width": 2_000_000_000}, "impossible size"),
         ({"width": 2**62}, "impossible size"),
@@ -42,9 +42,9 @@ def test_an_outline_has_the_names_and_shapes_of_the_model(
         ({"positions": "learned", "max_positions": 10**12}, "this machine has"),
     ],
 )
-def test_a_model_that_cannot_be_is_refused_before_it_is_built(changes: dict[str, Any], said: str) -> None:
+def test_a_model_of_impossible_size_is_refused_quickly(changes: dict[str, Any], message: str) -> None:
     choice = choose({"family": "transformer", "heads": 2, **changes})
     began = time.thread_time()
-    with pytest.raises(SaccadeError, match=said):
+    with pytest.raises(SaccadeError, match=message):
         choice.build(SIZES)
     assert time.thread_time() - began < 5

@@ -1,4 +1,4 @@
-"""The encoder-decoder: one vector between the two sides, its sizes, and its options."""
+"""The encoder-decoder: its bottleneck, sizes, and options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saccade.models.registry import Choice
 from saccade.models.seq2seq import FAMILY
 
 
-def test_the_decoder_knows_of_the_source_only_the_last_states():
+def test_the_decoder_reads_only_the_last_states_of_the_encoder():
     model = build_model(("seq2seq", {}))
     batch = make_batch([6, 4], [5, 5])
     memory = model.encode(batch.source)
@@ -44,11 +44,11 @@ def test_the_context_is_fed_at_every_step():
 
 
 def test_the_papers_size():
-    """Sutskever et al., section 3.4: 384M parameters, 64M of them recurrent connections (32M a side)."""
+    """Sutskever et al., section 3.4: 384M parameters, 64M of them recurrent (32M each in encoder and decoder)."""
     sizes = VocabularySizes(160_000, 80_000, False)
     model = Choice("seq2seq", FAMILY.presets["seq2seq-base"]).outline(sizes)
     recurrent = sum(p.numel() for name, p in model.named_parameters() if ".layer.weight" in name)
     assert recurrent == 64_000_000
     bridge = sum(p.numel() for name, p in model.named_parameters() if name.startswith("bridge"))
-    total = sum(p.numel() for p in model.parameters()) - bridge  # which is ours
+    total = sum(p.numel() for p in model.parameters()) - bridge  # the paper has no bridge
     assert abs(total - 384e6) < 0.1e6

@@ -1,3 +1,5 @@
+"""The Transformer: the paper's sizes, sharing of embeddings, settings, restricted attention, and experts."""
+
 from __future__ import annotations
 
 import math
@@ -20,8 +22,8 @@ def count(config: TransformerConfig, sizes: VocabularySizes) -> int:
         return sum(parameter.numel() for parameter in Transformer(config, sizes).parameters())
 
 
-def by_formula(config: TransformerConfig, vocabulary: int) -> int:
-    """Weights and biases counted from the paper's description, one shared table."""
+def expected_count(config: TransformerConfig, vocabulary: int) -> int:
+    """Number of parameters by the paper's description, with one shared table."""
     width, inner = config.width, config.feed_forward
     attention = 4 * (width * width + width)
     feed_forward = 2 * width * inner + inner + width
@@ -32,14 +34,14 @@ def by_formula(config: TransformerConfig, vocabulary: int) -> int:
 
 
 @pytest.mark.parametrize(("preset", "published"), [("transformer-base", 65e6), ("transformer-big", 213e6)])
-def test_the_sizes_of_the_paper(preset, published):
-    """Table 3 of the paper, at a vocabulary of 37,000; the paper rounds and not what it counts."""
+def test_the_papers_sizes(preset, published):
+    """Table 3 of the paper, at a vocabulary of 37,000; the paper rounds, and does not say what it counts."""
     found = count(PRESETS[preset], VocabularySizes(37_000, 37_000, joint=True))
-    assert found == by_formula(PRESETS[preset], 37_000)
+    assert found == expected_count(PRESETS[preset], 37_000)
     assert found == pytest.approx(published, rel=0.03)
 
 
-def test_the_size_of_tiny():
+def test_the_size_of_transformer_tiny():
     tiny = PRESETS["transformer-tiny"]
     assert (tiny.encoder_layers, tiny.decoder_layers, tiny.width, tiny.feed_forward, tiny.heads) == (4, 4, 128, 256, 4)
 
@@ -60,7 +62,7 @@ def test_a_shared_table_needs_a_joint_vocabulary():
         Choice("transformer", TransformerConfig(embeddings="shared")).build(SEPARATE)
 
 
-def test_fresh_logits_are_near_uniform():
+def test_initial_logits_are_near_uniform():
     torch.manual_seed(0)
     model = Transformer(PRESETS["transformer-tiny"], VocabularySizes(500, 500, True)).eval()
     batch = make_batch([9] * 8, [9] * 8, VocabularySizes(500, 500, True))
@@ -105,7 +107,7 @@ def test_every_preset_is_named_after_its_family():
         assert name.startswith(choice.family)
 
 
-def test_a_radius_restricts_self_attention_alone():
+def test_a_radius_restricts_self_attention_but_not_cross_attention():
     model = build_model(("transformer", {"radius": 2}))
     assert all(isinstance(layer.attention, LocalSelfAttention) for layer in (*model.encoder, *model.decoder))
     batch = make_batch([9], [9])
@@ -150,7 +152,7 @@ def test_which_layers_have_experts(every, expected):
         assert all(isinstance(stack[number].feed_forward, FeedForward) for number in {0, 1, 2, 3} - set(expected))
 
 
-def test_the_parameters_of_experts():
+def test_number_of_parameters_of_experts():
     sizes = VocabularySizes(100, 100, joint=True)
     plain, mixed = PRESETS["transformer-tiny"], PRESETS["transformer-moe-tiny"]
     network = 2 * 128 * 256 + 128 + 256
@@ -171,7 +173,7 @@ def test_experts_have_a_balance_loss_in_training_only():
     assert plain.encode(batch.source).auxiliary is None
 
 
-def test_padding_goes_to_no_expert():
+def test_padding_is_not_routed_to_experts():
     model = build_model(("transformer", {"experts": 4})).train()
     batch = make_batch([7, 1, 2], [6, 2, 3])
     memory = model.encode(batch.source)

@@ -66,8 +66,8 @@ class Ensemble(Generic[Member]):
             memory.mask.shape == first.mask.shape for memory in memories
         )
         attention = concat_attention([memory.attention for memory in memories], same_positions)
-        without = tuple(replace(memory, attention=()) for memory in memories)
-        return Memory(first.states, first.mask, MemberMemories(without, same_positions), attention)
+        own_memories = tuple(replace(memory, attention=()) for memory in memories)
+        return Memory(first.states, first.mask, MemberMemories(own_memories, same_positions), attention)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode a prefix (B, T) with all members; outputs (B, T, sum of the members' D)."""
@@ -167,7 +167,7 @@ def sources_of(source: Source, members: int) -> tuple[Source, ...]:
 
 
 def memories_of(memory: Memory) -> MemberMemories:
-    """The members' memories in a memory of the ensemble."""
+    """The members' memories, from a memory of the ensemble."""
     memories = memory.summary
     assert isinstance(memories, MemberMemories), "this memory belongs to another model"
     return memories

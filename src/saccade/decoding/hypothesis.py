@@ -23,7 +23,7 @@ IMPOSSIBLE = Hypothesis((), -math.inf, -math.inf, (), finished=False)
 
 
 def ranked(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-    """The hypotheses, best first; cut-off ones come after all finished ones.
+    """Sort hypotheses, best first; cut-off ones come after all finished ones.
 
     Cut-off outputs are mostly loops, and loops are probable: their scores are not comparable with finished outputs.
     """

@@ -23,7 +23,7 @@ from saccade.symbols import Symbols
 class SearchRequest:
     """A batch of sentences and how to search for their outputs."""
 
-    given: Source | Memory  # what to decode: to be encoded first, or encoded already
+    given: Source | Memory  # the sources, or their encoder output
     config: DecodingConfig
     symbols: Symbols
     prefixes: Sequence[Sequence[int]] | None = None  # the forced first tokens of each sentence

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONG = 20  # sentences of more words are long; no bucket mixes short and long ones
-EDGES = (10, 15, LONG, 25, 30, 40, 60)  # maximum number of words per bucket; the last bucket has none
+EDGES = (10, 15, LONG, 25, 30, 40, 60)  # maximum number of words of each bucket; one more bucket has no maximum
 MIN_SENTENCES = 30  # per bucket, if there are that many
 
 
@@ -16,7 +16,7 @@ class Bucket:
 
     low: int
     high: int | None
-    rows: tuple[int, ...]  # their indices in the test set
+    indices: tuple[int, ...]  # of the sentences in the test set
 
     def __str__(self) -> str:
         return f"{self.low}+" if self.high is None else f"{self.low}–{self.high}"
@@ -27,9 +27,9 @@ def source_words(source: str) -> int:
     return len(source.split())
 
 
-def long_rows(sources: Sequence[str]) -> list[int]:
+def long_sentences(sources: Sequence[str]) -> list[int]:
     """The indices of the sentences of more than 20 words."""
-    return [row for row, source in enumerate(sources) if source_words(source) > LONG]
+    return [index for index, source in enumerate(sources) if source_words(source) > LONG]
 
 
 def length_buckets(sources: Sequence[str], *, minimum: int = MIN_SENTENCES) -> list[Bucket]:
@@ -44,10 +44,10 @@ def length_buckets(sources: Sequence[str], *, minimum: int = MIN_SENTENCES) -> l
     buckets: list[Bucket] = []
     for low, high in zip(lows, highs, strict=True):
         longest = max(lengths, default=0) if high is None else high
-        rows = tuple(row for row, length in enumerate(lengths) if low <= max(length, 1) <= longest)
-        buckets.append(Bucket(low, high, rows))
+        indices = tuple(index for index, length in enumerate(lengths) if low <= max(length, 1) <= longest)
+        buckets.append(Bucket(low, high, indices))
     kinds = [[bucket for bucket in buckets if (bucket.low > LONG) == is_long] for is_long in (False, True)]
-    return [bucket for kind in kinds for bucket in merged(kind, minimum) if bucket.rows]
+    return [bucket for kind in kinds for bucket in merged(kind, minimum) if bucket.indices]
 
 
 def merged(buckets: Sequence[Bucket], minimum: int) -> list[Bucket]:
@@ -56,7 +56,7 @@ def merged(buckets: Sequence[Bucket], minimum: int) -> list[Bucket]:
     pending: Bucket | None = None
     for bucket in buckets:
         pending = bucket if pending is None else join(pending, bucket)
-        if len(pending.rows) >= minimum:
+        if len(pending.indices) >= minimum:
             found.append(pending)
             pending = None
     if pending is not None:
@@ -66,4 +66,4 @@ def merged(buckets: Sequence[Bucket], minimum: int) -> list[Bucket]:
 
 def join(first: Bucket, second: Bucket) -> Bucket:
     """Merge two neighboring buckets."""
-    return Bucket(first.low, second.high, tuple(sorted((*first.rows, *second.rows))))
+    return Bucket(first.low, second.high, tuple(sorted((*first.indices, *second.indices))))

@@ -75,13 +75,13 @@ class Bahdanau(nn.Module):
         self.output = OutputLayer(config.readout, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the annotations h_j are the states of both directions (section 3.2)."""
+        """Encode source.values (B, S), ids; the annotations h_j are the states of both directions (section 3.2)."""
         assert isinstance(source.values, Tensor)
         annotations, _, beginning = self.encoder.of_tokens(self.source_embedding, source.values, source.mask)
         return Memory(annotations, source.mask, summary=beginning.hidden)  # (B, S, 2n), (B, n)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), from the begin symbol on; states are computed step by step, the readout all at once.
+        """Decode prefix (B, T), from the begin symbol on: states step by step, then the readout of all positions.
 
         e_ij = v_a tanh(W_a s_{i-1} + U_a h_j); α_i = softmax(e_i); c_i = Σ_j α_ij h_j; s_i = f(s_{i-1}, y_{i-1}, c_i).
         """
@@ -97,31 +97,31 @@ class Bahdanau(nn.Module):
             states.append(state.hidden)
             contexts.append(attended.context)
             weights.append(attended.weights)
-        outputs = self.read_out(torch.stack(states, 1), embedded, torch.stack(contexts, 1))
+        outputs = self.read_out(torch.stack(states, 1), embedded, torch.stack(contexts, 1))  # (B, T, l)
         return Decoded(outputs, (Attention("cross", 0, torch.stack(weights, 2)),) if record else ())
 
     def start(self, memory: Memory) -> BahdanauState:
-        """s_0 = tanh(W_s ←h_1), from the last state of the backward encoder (appendix A.2.2)."""
+        """The initial state s_0 = tanh(W_s ←h_1), from the last state of the backward encoder (appendix A.2.2)."""
         hidden = torch.tanh(self.first_state(memory.summary))
         zeros = self.decoder.empty(hidden)
         return BahdanauState(zeros._replace(hidden=hidden), PerSentence(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: BahdanauState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,), N = B·W."""
+        """Decode one position: token (N,), N = B·W."""
         embedded = self.target_embedding(token)  # (N, m)
         context, weights = self.attention(state.recurrent.hidden, state.keys.value, memory)  # (N, 2n), (B, W, S)
-        recurrent = self.decoder(self.decoder.project(embedded), context, state.recurrent)
-        output = self.read_out(recurrent.hidden, embedded, context)
+        recurrent = self.decoder(self.decoder.project(embedded), context, state.recurrent)  # s_i (N, n)
+        output = self.read_out(recurrent.hidden, embedded, context)  # t_i (N, l)
         records = (Attention("cross", 0, split_hypotheses(weights[:, None])),) if record else ()
         return Step(output, BahdanauState(recurrent, state.keys), records)
 
     def read_out(self, states: Tensor, embedded: Tensor, contexts: Tensor) -> Tensor:
         """t_i: pairwise maxima of U_o s_i + V_o E y_{i-1} + C_o c_i (appendix A.2.2, with s_i as in eq. 4)."""
-        pairs = self.readout(torch.cat([states, embedded, contexts], -1)).unflatten(-1, (-1, 2))
+        pairs = self.readout(torch.cat([states, embedded, contexts], -1)).unflatten(-1, (-1, 2))  # (…, l, 2)
         return dropout(pairs.amax(-1), self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """W_o t_i: (…, l) to (…, V)."""
+        """The logits W_o t_i (…, V) of t_i (…, l)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:

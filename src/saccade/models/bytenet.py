@@ -120,7 +120,7 @@ class Block(nn.Module):
 class ByteNet(nn.Module):
     """A decoder of causal dilated convolutions that reads the columns of an encoder of dilated convolutions."""
 
-    longest = None
+    longest = None  # columns beyond those of the encoder are zeros
 
     def __init__(self, config: ByteNetConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class ByteNet(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the summary holds all columns (B, U, D), the states those of the source."""
+        """Encode source.values (B, S), ids; the summary has all columns (B, U, D), the states those of the source."""
         assert isinstance(source.values, Tensor)
         lengths = [self.config.columns(length) for length in source.mask.sum(1).tolist()]
         unfolded = padding_mask(torch.tensor(lengths, device=source.mask.device))  # (B, U)
@@ -156,24 +156,24 @@ class ByteNet(nn.Module):
         if self.filler is not None:
             x = torch.where(fitted(source.mask[:, :, None], unfolded.size(1)), x, self.filler)
         for block in self.encoder:
-            x = block(x, padding)
+            x = block(x, padding)  # (B, U, D)
         columns = self.encoder_norm(x).masked_fill(padding, 0.0)
         return Memory(fitted(columns, source.mask.size(1)), source.mask, summary=columns)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T): the target shifted right by one."""
+        """Decode prefix (B, T): the target shifted right by one."""
         columns = fitted(memory.summary, prefix.size(1))  # (B, T, D)
         x = self.join(torch.cat([self.target_embedding(prefix), columns], -1))  # (B, T, D)
         for block in self.decoder:
-            x = block(x)
+            x = block(x)  # (B, T, D)
         return Decoded(self.finish(x))
 
     def start(self, memory: Memory) -> ByteNetState:
-        """Zeros before the first position."""
+        """The initial state: the convolutions read zeros before the first position."""
         return ByteNetState(0, tuple(block.convolution.empty_cache(memory.states) for block in self.decoder_blocks()))
 
     def step(self, token: Tensor, state: ByteNetState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,), N = B·W: the W hypotheses of a sentence read one column."""
+        """Decode one position: token (N,), N = B·W; the W hypotheses of a sentence read one column."""
         column = fitted(memory.summary[:, state.position :], 1).squeeze(1)  # (B, D)
         column = column.repeat_interleave(len(token) // max(1, len(column)), 0)  # (N, D)
         embedded = self.target_embedding(token[:, None]).squeeze(1)  # (N, D)
@@ -189,7 +189,7 @@ class ByteNet(nn.Module):
         return F.relu(self.last(F.relu(self.decoder_norm(x))))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(..., D) to (..., V)."""
+        """The logits (..., V) of outputs (..., D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:

@@ -1,12 +1,13 @@
 """ConvS2S: Gehring et al., Convolutional Sequence to Sequence Learning, ICML 2017.
 
 Encoder and decoder are stacks of convolutions with gated linear units; every decoder layer attends to the source anew.
-All sums of two terms are multiplied by sqrt(0.5), which keeps the variance (section 3.4); the paper names that factor
-for residual blocks, here the sums inside the attention have it too.
+All sums of two terms are multiplied by sqrt(0.5), which keeps the variance (section 3.4).
 
-Departures. The paper says that the context is "simply added" to the decoder's state; since the two may have different
-widths, it is projected first. The output layer is a plain matrix and has no weight normalization. All layers of a stack
-have the same width and kernel; in the paper's largest models the upper layers are wider and have kernel 1.
+Departures. The paper names the factor sqrt(0.5) for residual blocks; here the sums inside the attention have it too.
+The paper says that the context is "simply added" to the decoder's state; since the two may have different widths, it is
+projected first. The output layer is a plain matrix and has no weight normalization. All layers of a stack have the same
+width and kernel; in the paper's largest models the upper layers are wider and have kernel 1. The gradient of the
+encoder is divided by twice the number of cross-attentions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from saccade.ops.packed import PackedLayout
 from saccade.ops.single_head_attention import single_head_attention
 from saccade.symbols import Symbols
 
-HALF = math.sqrt(0.5)
+HALF = math.sqrt(0.5)  # the sum of two independent terms has twice their variance
 DILATIONS = (1, 2, 4, 8, 16)  # of the layers of a dilated stack, in a cycle, as in Kalchbrenner et al. 2016
 
 
@@ -67,7 +68,7 @@ class ConvS2SConfig(ModelConfig):
 
     @model_validator(mode="after")
     def kernel_has_a_middle(self) -> ConvS2SConfig:
-        """The encoder's convolutions are centered."""
+        """Check that the kernel is odd: the encoder's convolutions are centered."""
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel {self.kernel} has no middle: give an odd number")
         return self
@@ -114,7 +115,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.table = table
         self.probability = config.dropout
-        self.places: nn.Parameter | None = None
+        self.places: nn.Parameter | None = None  # (max_positions, E), position embeddings p; saved under this name
         if config.position_embeddings:
             self.places = embedding_table(config.max_positions, config.embedding, 0.1)
 
@@ -129,7 +130,7 @@ class Embedding(nn.Module):
                     hint="shorten the input, or train with a larger --model.max-positions",
                 )
             x = x + self.places[first:end]
-        return dropout(x, self.probability, self.training)
+        return dropout(x, self.probability, self.training)  # (B, T, E)
 
 
 class EncoderLayer(nn.Module):
@@ -144,7 +145,7 @@ class EncoderLayer(nn.Module):
         """All positions at once, packed: x (N, D), the convolution's `tap_indices` (N, kernel)."""
         unfolded = self.convolution.unfold(dropout(x, self.probability, self.training), indices)  # (N, kernel·D)
         projection = self.convolution.projection
-        return linear_glu(unfolded, projection.weight(), projection.bias, x, HALF)
+        return linear_glu(unfolded, projection.weight(), projection.bias, x, HALF)  # (N, D)
 
 
 class DecoderLayer(nn.Module):
@@ -163,7 +164,7 @@ class DecoderLayer(nn.Module):
         """All positions at once, packed: x (N, D), target embeddings (N, E), `tap_indices` (N, kernel)."""
         h = self.gate(self.convolution.unfold(dropout(x, self.probability, self.training), indices))  # (N, D)
         query = layout.unpack(self.attention_query(h, embedded))  # d (B, T, E)
-        attention = single_head_attention(query, memory.states, memory.summary, memory.mask)
+        attention = single_head_attention(query, memory.states, memory.summary, memory.mask)  # c (B, T, E), a (B, T, S)
         return LayerOutput(self.residual_sum(x, h, layout.pack(attention.context)), attention.weights[:, None])
 
     def step(
@@ -177,8 +178,8 @@ class DecoderLayer(nn.Module):
         """The part of a step after the gated linear unit h (N, D); the W hypotheses of a sentence share its memory."""
         query = self.attention_query(h, embedded)  # d (N, E)
         query = group_by_sentence(query, len(memory.mask))  # (B, W, E)
-        attention = single_head_attention(query, memory.states, memory.summary, memory.mask)
-        x = self.residual_sum(x, h, attention.context.flatten(0, 1))
+        attention = single_head_attention(query, memory.states, memory.summary, memory.mask)  # c (B, W, E), a (B, W, S)
+        x = self.residual_sum(x, h, attention.context.flatten(0, 1))  # (N, D)
         return LayerOutput(x, attention.weights.flatten(0, 1)[:, None, None])
 
     def gate(self, unfolded: Tensor) -> Tensor:
@@ -221,14 +222,14 @@ class ConvS2S(nn.Module):
         nn.init.zeros_(self.output_bias)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids."""
+        """Encode source.values (B, S), ids."""
         assert isinstance(source.values, Tensor)
         layout, layers = PackedLayout.of(source.mask), self.encoder_layers()
         indices = tap_indices((layer.convolution for layer in layers), source.mask, layout)
         embedded = layout.pack(self.source_embedding(source.values))  # e (N, E)
         x = self.source_width(embedded)  # (N, D)
         for layer, own in zip(layers, indices, strict=True):
-            x = layer(x, own)
+            x = layer(x, own)  # (N, D)
         return self.memory(self.memory_width(x), embedded, source.mask, layout)
 
     def memory(self, states: Tensor, embedded: Tensor, mask: Tensor, layout: PackedLayout) -> Memory:
@@ -243,7 +244,7 @@ class ConvS2S(nn.Module):
         return Memory(layout.unpack(states), mask, summary=values * scale)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T): the target shifted right by one, so that position t predicts token t."""
+        """Decode prefix (B, T): the target shifted right by one, so that position t predicts token t."""
         mask = prefix != Symbols.pad  # (B, T)
         layout, layers = PackedLayout.of(mask), self.decoder_layers()
         indices = tap_indices((layer.convolution for layer in layers), mask, layout)
@@ -251,16 +252,16 @@ class ConvS2S(nn.Module):
         x = self.target_width(embedded)  # (N, D)
         weights: list[Tensor] = []
         for layer, own in zip(layers, indices, strict=True):
-            x, layer_weights = layer(x, embedded, own, layout, memory)
+            x, layer_weights = layer(x, embedded, own, layout, memory)  # (N, D), (B, 1, T, S)
             weights.append(layer_weights)
         return Decoded(layout.unpack(self.finish(x)), records(weights) if record else ())
 
     def start(self, memory: Memory) -> ConvS2SState:
-        """Zeros before the first position."""
+        """The initial state: the convolutions read zeros before the first position."""
         return ConvS2SState(0, tuple(layer.convolution.empty_cache(memory.states) for layer in self.decoder_layers()))
 
     def step(self, token: Tensor, state: ConvS2SState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,)."""
+        """Decode one position of N hypotheses: token (N,)."""
         embedded = self.target_embedding(token[:, None], state.position).squeeze(1)  # g (N, E)
         x = self.target_width(embedded)  # (N, D)
         x, weights, caches = step_layers(self.decoder_layers(), x, embedded, state.caches, memory)
@@ -271,11 +272,11 @@ class ConvS2S(nn.Module):
         return dropout(self.output_width(x), self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(..., E) to (..., V)."""
+        """The logits (..., V) of outputs (..., E)."""
         return linear(outputs, self.output_table, self.output_bias)
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the matrix product of the output layer."""
         return Product(outputs, self.output_table, self.output_bias)
 
     def encoder_layers(self) -> list[EncoderLayer]:

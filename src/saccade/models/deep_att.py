@@ -131,7 +131,7 @@ class DeepAtt(nn.Module):
         self.output = OutputLayer(embedding, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the memory is W_p [f, h] with f and h of the top layer of every column."""
+        """Encode source.values (B, S), ids; the memory is W_p [f, h] with f and h of the top layer of every column."""
         assert isinstance(source.values, Tensor)
         embedded = self.source_embedding(source.values)  # (B, S, E)
         tops = [
@@ -141,7 +141,7 @@ class DeepAtt(nn.Module):
         return Memory(self.interface(torch.cat(tops, -1)), source.mask)  # (B, S, M)
 
     def run_column(self, layers: list[FastForward], x: Tensor, mask: Tensor, *, backwards: bool) -> Tensor:
-        """x (B, S, E) to [f, h] of the top layer (B, S, 5H); the layers alternate between the directions.
+        """Run a column on x (B, S, E): [f, h] of the top layer (B, S, 5H); the layers alternate between the directions.
 
         Padding comes after the real positions in both directions, and no last state is needed: no mask is necessary.
         """
@@ -153,7 +153,7 @@ class DeepAtt(nn.Module):
         return x
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), from the begin symbol on; the bottom layer runs step by step, the others all at once."""
+        """Decode prefix (B, T), from the begin symbol on; the layers above the bottom one run on all positions."""
         projected = self.bottom.project(self.target_embedding(prefix.T))  # (T, B, 4H)
         state, keys = self.bottom.empty(memory.states), self.attention.project(memory)
         hiddens: list[Tensor] = []
@@ -169,17 +169,17 @@ class DeepAtt(nn.Module):
         feed = self.feed_bottom(projected.transpose(0, 1), torch.stack(contexts, 1))
         for layer in self.upper_layers():
             x = torch.cat([feed, self.drop(hidden)], -1)  # (B, T, 3H)
-            feed, hidden = layer.feed(x), layer(x)
+            feed, hidden = layer.feed(x), layer(x)  # (B, T, 2H), 4H at the top; (B, T, H)
         records = (Attention("cross", 0, torch.stack(weights, 2)),) if record else ()  # (B, 1, T, S)
         return Decoded(self.read_out(feed, hidden), records)
 
     def start(self, memory: Memory) -> DeepAttState:
-        """Every layer starts from a zero state, so the first attention weights depend on the source alone."""
+        """The initial state, zeros: the first attention weights depend on the source alone."""
         upper = (layer.recurrent.empty(memory.states) for layer in self.upper_layers())
         return DeepAttState((self.bottom.empty(memory.states), *upper), PerSentence(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: DeepAttState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,), N = B·W."""
+        """Decode one position: token (N,), N = B·W."""
         projected = self.bottom.project(self.target_embedding(token))  # (N, 4H)
         attended = self.attention(state.layers[0].hidden, state.keys.value, memory)
         states = [self.bottom(projected, attended.context, state.layers[0])]
@@ -209,7 +209,7 @@ class DeepAtt(nn.Module):
         return cast("list[FastForward]", self.decoder)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(..., E) to (..., V)."""
+        """The logits (..., V) of outputs (..., E)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:

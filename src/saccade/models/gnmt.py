@@ -94,7 +94,7 @@ class Gnmt(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the encoder has no attention to record.
+        """Encode source.values (B, S), ids; the encoder has no attention to record.
 
         Padding comes after the real positions, and no last state is needed: the upper layers need no mask.
         """
@@ -106,7 +106,7 @@ class Gnmt(nn.Module):
         return Memory(x, source.mask)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), from the begin symbol on; the bottom layer runs step by step, the others all at once."""
+        """Decode prefix (B, T), from the begin symbol on; the layers above the bottom one run on all positions."""
         projected = self.bottom.project(self.target_embedding(prefix.T))  # (T, B, 4D)
         state, keys = self.bottom.empty(memory.states), self.attention.project(memory)
         hiddens: list[Tensor] = []
@@ -122,12 +122,12 @@ class Gnmt(nn.Module):
         context = torch.stack(contexts, 1)  # (B, T, M)
         for number, layer in enumerate(self.decoder, start=1):
             output, _ = layer(self.drop(torch.cat([x, context], -1)))
-            x = self.add(number, output, x)
+            x = self.add(number, output, x)  # (B, T, D)
         records = (Attention("cross", 0, torch.stack(weights, 2)),) if record else ()  # (B, 1, T, S)
         return Decoded(self.drop(x), records)
 
     def start(self, memory: Memory) -> GnmtState:
-        """Every layer starts from a zero state, so the first attention weights depend on the source alone."""
+        """The initial state, zeros: the first attention weights depend on the source alone."""
         layers = (
             self.bottom.empty(memory.states),
             *(layer.empty(memory.states) for layer in self.upper_layers()),
@@ -135,7 +135,7 @@ class Gnmt(nn.Module):
         return GnmtState(layers, PerSentence(self.attention.project(memory)))
 
     def step(self, token: Tensor, state: GnmtState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,), N = B·W."""
+        """Decode one position: token (N,), N = B·W."""
         projected = self.bottom.project(self.target_embedding(token))  # (N, 4D)
         attended = self.attention(state.layers[0].hidden, state.keys.value, memory)
         context = self.drop(attended.context)  # (N, M)
@@ -143,7 +143,7 @@ class Gnmt(nn.Module):
         x = states[0].hidden  # (N, D)
         for number, (layer, past) in enumerate(zip(self.upper_layers(), state.layers[1:], strict=True), start=1):
             states.append(layer.step(self.drop(torch.cat([x, attended.context], -1)), past))
-            x = self.add(number, states[-1].hidden, x)
+            x = self.add(number, states[-1].hidden, x)  # (N, D)
         records = (Attention("cross", 0, split_hypotheses(attended.weights[:, None])),) if record else ()
         return Step(self.drop(x), GnmtState(tuple(states), state.keys), records)
 
@@ -160,7 +160,7 @@ class Gnmt(nn.Module):
         return cast("list[Recurrent]", self.decoder)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(..., D) of the top layer to (..., V)."""
+        """The logits (..., V) of the top layer's outputs (..., D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:

@@ -166,7 +166,7 @@ class Writer(nn.Module):
         self.deep = fusion == "deep"
         self.reader = Reader(inputs, width)
         self.score = AdditiveScore(inputs, width)
-        # γ~ to the gate r (deep) or to all gates (shallow)
+        # The map from γ~ to the gate r (deep) or to all gates (shallow); saved under this name.
         self.looked = nn.Linear(width, width if self.deep else 4 * width, bias=False)
         self.input_transfer = nn.Linear(inputs, width) if self.deep else None
 
@@ -215,7 +215,7 @@ class Lstmn(nn.Module):
         self.output = OutputLayer(embedding, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; states and summary are the hidden and the memory tape, (B, S, D) each."""
+        """Encode source.values (B, S), ids; states and summary are the hidden and memory tape, (B, S, D) each."""
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, E)
         tape = self.encoder.start(x.new_zeros(len(x), 2 * self.encoder.width))
@@ -232,7 +232,7 @@ class Lstmn(nn.Module):
         return Memory(hidden, source.mask, cell, records)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), from the begin symbol on."""
+        """Decode prefix (B, T), from the begin symbol on."""
         projected = self.decoder.project(self.target_embedding(prefix))
         state = self.decoder.start(memory)
         contexts: list[Tensor] = []
@@ -254,7 +254,7 @@ class Lstmn(nn.Module):
         return self.decoder.start(memory)
 
     def step(self, token: Tensor, state: DecoderState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,)."""
+        """Decode one position of N hypotheses: token (N,)."""
         inputs = self.decoder.project(self.target_embedding(token))
         state, weights = self.decoder(inputs, state, memory.mask)
         output = self.combine_states(state.tape.values[:, -1].chunk(2, -1)[0], state.context)  # (N, E)
@@ -264,12 +264,12 @@ class Lstmn(nn.Module):
         return Step(output, state, (Attention("decoder-self", 0, own), Attention("cross", 0, cross)))
 
     def combine_states(self, hidden: Tensor, context: Tensor) -> Tensor:
-        """tanh(W [h; γ~]): (..., D) each to the input of the output layer (..., E)."""
+        """The output layer's input tanh(W [h; γ~]) (..., E), from h and γ~ (..., D)."""
         states = dropout(torch.cat([hidden, context], -1), self.dropout, self.training)
         return torch.tanh(self.combine(states))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(..., E) to (..., V)."""
+        """The logits (..., V) of outputs (..., E)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:

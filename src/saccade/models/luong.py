@@ -100,7 +100,7 @@ class Luong(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the summary is the last state of every layer."""
+        """Encode source.values (B, S), ids; the summary is the last state of every layer."""
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, E)
         x = reverse(x, source.mask) if self.reverse_source else x
@@ -109,7 +109,7 @@ class Luong(nn.Module):
         return Memory(states, source.mask, summary=lasts)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), from the begin symbol on."""
+        """Decode prefix (B, T), from the begin symbol on."""
         embedded = self.target_embedding(prefix)  # (B, T, E)
         state = self.start(memory)
         if self.input_feeding:
@@ -147,12 +147,12 @@ class Luong(nn.Module):
         return x, tuple(layers)
 
     def start(self, memory: Memory) -> LuongState:
-        """Every decoder layer starts from the last state of its encoder layer; h̃_0 is zero."""
+        """The initial state: for each decoder layer the last state of its encoder layer; h̃_0 is zero."""
         zeros = torch.zeros_like(memory.summary[-1].hidden)
         return LuongState(memory.summary, zeros, PerSentence(self.key(memory.states)))
 
     def step(self, token: Tensor, state: LuongState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,), N = B·W."""
+        """Decode one position: token (N,), N = B·W."""
         embedded = self.target_embedding(token)  # (N, E)
         bottom = self.decoder[0]
         x, layers = self.advance(bottom.project(embedded) if isinstance(bottom, FedRecurrent) else embedded, state)
@@ -180,7 +180,7 @@ class Luong(nn.Module):
         return dropout(x, self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(…, D) to (…, V)."""
+        """The logits (…, V) of outputs (…, D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
@@ -194,7 +194,7 @@ class PredictedWindow(nn.Module):
     def __init__(self, width: int, half_width: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(width, width, bias=False)  # W_p
-        self.place = nn.Parameter(torch.empty(width))  # v_p
+        self.place = nn.Parameter(torch.empty(width))  # v_p; saved under this name
         nn.init.normal_(self.place, std=width**-0.5)
         self.half_width = half_width  # D
 

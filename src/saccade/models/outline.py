@@ -1,7 +1,7 @@
 """The outline of a model: names and shapes of its tensors, without memory for the weights.
 
-An untrusted config may ask for more memory than there is, or for more layers than can be built in a day: the outline is
-checked first.
+An untrusted config may need more memory than there is, or have more layers than can be built in a day: the outline is
+checked before the model is built.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def outline(make: Callable[[], nn.Module], most: int = MAX_TENSORS) -> nn.Module
 
 @contextmanager
 def at_most(most: int) -> Iterator[None]:
-    """Raise ValueError while a model is built with more than `most` parameters; each name counts."""
+    """Raise ValueError while a model is built with more than `most` parameters; a shared one counts at each module."""
     registered = 0
 
     def count(*_: object) -> None:

@@ -82,7 +82,7 @@ class Seq2Seq(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids; the summary is the last state of every layer."""
+        """Encode source.values (B, S), ids; the summary is the last state of every layer."""
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, E)
         if self.reverse_source:
@@ -91,11 +91,11 @@ class Seq2Seq(nn.Module):
         return Memory(x, source.mask, summary=lasts)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T), from the begin symbol on; each layer runs over all positions at once."""
+        """Decode prefix (B, T), from the begin symbol on; each layer runs over all positions at once."""
         state = self.start(memory)
         x = self.target_embedding(prefix)  # (B, T, E)
         if state.context is not None:
-            x = torch.cat([x, state.context[:, None].expand(-1, x.size(1), -1)], -1)
+            x = torch.cat([x, state.context[:, None].expand(-1, x.size(1), -1)], -1)  # (B, T, E + D)
         for layer, first in zip(self.decoder, state.layers, strict=True):
             x = self.drop(layer(x, None, first)[0])  # (B, T, D)
         return Decoded(x)
@@ -106,15 +106,15 @@ class Seq2Seq(nn.Module):
         return Seq2SeqState(states, memory.summary[-1].hidden if self.context else None)
 
     def step(self, token: Tensor, state: Seq2SeqState, memory: Memory, *, record: bool = False) -> Step:
-        """token (N,); a step does not read the memory."""
+        """Decode one position: token (N,); a step does not read the memory."""
         x = self.target_embedding(token)  # (N, E)
         if state.context is not None:
-            x = torch.cat([x, state.context], -1)
+            x = torch.cat([x, state.context], -1)  # (N, E + D)
         states: list[RecurrentState] = []
         for layer, past in zip(self.decoder, state.layers, strict=True):
             assert isinstance(layer, Recurrent)
             states.append(layer.step(x, past))
-            x = self.drop(states[-1].hidden)
+            x = self.drop(states[-1].hidden)  # (N, D)
         return Step(x, Seq2SeqState(tuple(states), state.context))
 
     def drop(self, x: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class Seq2Seq(nn.Module):
         return dropout(x, self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(…, D) to (…, V)."""
+        """The logits (…, V) of outputs (…, D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:

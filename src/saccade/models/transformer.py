@@ -1,8 +1,11 @@
 """The Transformer: Vaswani et al., Attention Is All You Need, NIPS 2017.
 
-Variants by setting: self-attention within a radius (section 4), cross-attention within a radius of the target's place
-(Luong et al. 2015, local-m), a mixture of experts in place of every other feed-forward network (Shazeer et al. 2017),
-positions beside the embeddings instead of added to them.
+Variants by setting: self-attention within a radius (section 4), cross-attention within a radius of the target position
+(Luong et al. 2015, local-m), a mixture of experts instead of every other feed-forward network (Shazeer et al. 2017),
+position vectors concatenated with the embeddings instead of added.
+
+Equation and section numbers are those of Vaswani et al. Sequences are packed: N positions of all sentences of a batch,
+without padding (ops/packed.py). Departures: docs/papers.md.
 """
 
 from __future__ import annotations
@@ -89,14 +92,14 @@ class TransformerConfig(ModelConfig):
 
     @model_validator(mode="after")
     def heads_divide_width(self) -> TransformerConfig:
-        """Each head gets an equal share of the width, and sinusoids come in pairs."""
+        """Check that the width can be split into heads."""
         if self.width % self.heads:
             raise ValueError(f"width {self.width} cannot be shared evenly by {self.heads} heads")
         return self
 
     @model_validator(mode="after")
     def positions_have_room(self) -> TransformerConfig:
-        """Concatenated positions need something to concatenate and leave room for the embedding."""
+        """Check that there are position vectors to concatenate, narrower than the model."""
         if self.position_use == "concatenate":
             if self.positions == "none":
                 raise ValueError("there are no positions to concatenate: choose other --model.positions, or add them")
@@ -106,7 +109,7 @@ class TransformerConfig(ModelConfig):
 
     @model_validator(mode="after")
     def experts_can_be_chosen(self) -> TransformerConfig:
-        """There are at least two experts, enough for each token, and a layer that has them."""
+        """Check that there are at least two experts, at least k, and a layer that has them."""
         if not self.experts:
             return self
         if self.experts == 1:
@@ -121,7 +124,7 @@ class TransformerConfig(ModelConfig):
 
     @property
     def auxiliary(self) -> tuple[str, ...]:
-        """Sums over places: the balance of the experts (1 is even), what they had no room for, and all places."""
+        """The sums that experts report in training: load balance, dropped and routed tokens."""
         return SUMS if self.experts else ()
 
     @property
@@ -130,7 +133,8 @@ class TransformerConfig(ModelConfig):
         return self.width if self.position_use == "add" else self.width - self.position_width
 
 
-# The paper puts the norm last; the small sizes put it first, or they learn far more slowly (docs/log.md).
+# The paper's models are post-norm. The small presets are pre-norm: with post-norm they learn far more slowly
+# (docs/log.md).
 PRESETS = {
     "transformer-tiny": TransformerConfig(
         encoder_layers=4, decoder_layers=4, width=128, feed_forward=256, heads=4, dropout=0.3, norm="pre"
@@ -153,7 +157,7 @@ MINIATURE = TransformerConfig(encoder_layers=2, decoder_layers=2, width=16, feed
 
 
 class LayerState(NamedTuple):
-    """What one decoder layer keeps between steps."""
+    """State of one decoder layer between steps."""
 
     cache: KVCache  # of the target so far
     memory: PerSentence[MemoryCache]  # projected once
@@ -169,7 +173,7 @@ class LayerOutput(NamedTuple):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, each in a residual connection."""
+    """Self-attention, then feed-forward, each in a residual connection (section 3.1)."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
@@ -180,15 +184,15 @@ class EncoderLayer(nn.Module):
 
     def forward(self, hidden: Hidden, layout: PackedLayout, next_norm: nn.LayerNorm, record: bool) -> LayerOutput:
         """All positions at once, packed: (N, D)."""
-        attended = self.attention(hidden.normed, layout, record=record)
-        hidden = self.attention_residual(hidden, attended, self.feed_forward_residual.norm)
-        fed = self.feed_forward(hidden.normed, layout)
-        hidden = self.feed_forward_residual(hidden, fed, next_norm)
+        attended = self.attention(hidden.normed, layout, record=record)  # (N, D), recorded weights (B, H, S, S)
+        hidden = self.attention_residual(hidden, attended, self.feed_forward_residual.norm)  # (N, D)
+        fed = self.feed_forward(hidden.normed, layout)  # (N, D)
+        hidden = self.feed_forward_residual(hidden, fed, next_norm)  # (N, D)
         return LayerOutput(hidden, attended.weights, None, fed.routing)
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention to the memory, feed-forward, each in a residual connection."""
+    """Causal self-attention, cross-attention, feed-forward, each in a residual connection (section 3.1)."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
@@ -209,12 +213,12 @@ class DecoderLayer(nn.Module):
         record: bool,
     ) -> LayerOutput:
         """All positions at once: hidden (N, D) and memory (M, D), packed."""
-        attended = self.attention(hidden.normed, layout, causal=True, record=record)
-        hidden = self.attention_residual(hidden, attended, self.cross_residual.norm)
-        crossed = self.cross(hidden.normed, layout, memory, memory_layout, record=record)
-        hidden = self.cross_residual(hidden, crossed, self.feed_forward_residual.norm)
-        fed = self.feed_forward(hidden.normed, layout)
-        hidden = self.feed_forward_residual(hidden, fed, next_norm)
+        attended = self.attention(hidden.normed, layout, causal=True, record=record)  # (N, D), weights (B, H, T, T)
+        hidden = self.attention_residual(hidden, attended, self.cross_residual.norm)  # (N, D)
+        crossed = self.cross(hidden.normed, layout, memory, memory_layout, record=record)  # (N, D), (B, H, T, S)
+        hidden = self.cross_residual(hidden, crossed, self.feed_forward_residual.norm)  # (N, D)
+        fed = self.feed_forward(hidden.normed, layout)  # (N, D)
+        hidden = self.feed_forward_residual(hidden, fed, next_norm)  # (N, D)
         return LayerOutput(hidden, attended.weights, crossed.weights, fed.routing)
 
     def start(self, memory: Tensor, layout: PackedLayout) -> LayerState:
@@ -227,24 +231,24 @@ class DecoderLayer(nn.Module):
     ) -> tuple[LayerOutput, LayerState]:
         """One new position of N hypotheses: hidden (N, D)."""
         position = state.cache.position
-        attended, cache = self.attention.step(hidden.normed, state.cache, record=record)
+        attended, cache = self.attention.step(hidden.normed, state.cache, record=record)  # (N, D)
         hidden = self.attention_residual(hidden, attended, self.cross_residual.norm)
-        crossed = self.cross.step(hidden.normed, state.memory.value, position, record=record)
+        crossed = self.cross.step(hidden.normed, state.memory.value, position, record=record)  # (N, D)
         hidden = self.cross_residual(hidden, crossed, self.feed_forward_residual.norm)
-        fed = self.feed_forward(hidden.normed)
+        fed = self.feed_forward(hidden.normed)  # (N, D)
         hidden = self.feed_forward_residual(hidden, fed, next_norm)
         return LayerOutput(hidden, attended.weights, crossed.weights), LayerState(cache, state.memory)
 
 
 def make_self_attention(config: TransformerConfig) -> SelfAttention | LocalSelfAttention:
-    """Attention to all positions, or to those within the radius."""
+    """Make self-attention over all positions, or over those within the radius."""
     if config.radius is None:
         return SelfAttention(config.width, config.heads, config.attention_dropout)
     return LocalSelfAttention(config.width, config.heads, config.radius, config.attention_dropout)
 
 
 def make_cross_attention(config: TransformerConfig) -> CrossAttention | LocalCrossAttention:
-    """Attention to the whole memory, or to a band around the target position."""
+    """Make cross-attention to the full memory, or to a band around the target position."""
     if config.cross_radius is None:
         return CrossAttention(config.width, config.heads, config.attention_dropout)
     band = Band(config.cross_radius, config.cross_pace)
@@ -252,7 +256,7 @@ def make_cross_attention(config: TransformerConfig) -> CrossAttention | LocalCro
 
 
 def make_feed_forward(config: TransformerConfig, layer: int) -> FeedForward | MixtureOfExperts:
-    """One network, or experts in the last of every `experts_every` layers."""
+    """Make a feed-forward network, or a mixture of experts in the last of every `experts_every` layers."""
     if not config.experts or (layer + 1) % config.experts_every:
         return FeedForward(config.width, config.feed_forward)
     return MixtureOfExperts(
@@ -290,7 +294,7 @@ class Transformer(nn.Module):
         self.balance_weight = config.balance_weight
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """source.values (B, S) ids."""
+        """Encode source.values (B, S), ids."""
         assert isinstance(source.values, Tensor)
         layout = PackedLayout.of(source.mask)
         layers = self.encoder_layers()
@@ -300,10 +304,11 @@ class Transformer(nn.Module):
             outputs.append(layer(hidden, layout, next_norm, record))
             hidden = outputs[-1].hidden
         weights = records("encoder-self", [output.self_weights for output in outputs])
-        return Memory(layout.unpack(hidden.normed), source.mask, None, weights, self.balance_loss(outputs))
+        states = layout.unpack(hidden.normed)  # (B, S, D)
+        return Memory(states, source.mask, None, weights, self.balance_loss(outputs))
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        """prefix (B, T): the target shifted right by one, so that position t predicts token t."""
+        """Decode prefix (B, T): the target shifted right by one, so that position t predicts token t."""
         layout, memory_layout = PackedLayout.of(prefix != Symbols.pad), PackedLayout.of(memory.mask)
         states = memory_layout.pack(memory.states)  # (M, D)
         layers = self.decoder_layers()
@@ -312,16 +317,17 @@ class Transformer(nn.Module):
         for layer, next_norm in zip(layers, self.next_norms(layers, self.decoder_norm), strict=True):
             outputs.append(layer(hidden, layout, states, memory_layout, next_norm, record))
             hidden = outputs[-1].hidden
-        return Decoded(layout.unpack(hidden.normed), decoder_records(outputs), self.balance_loss(outputs))
+        x = layout.unpack(hidden.normed)  # (B, T, D)
+        return Decoded(x, decoder_records(outputs), self.balance_loss(outputs))
 
     def start(self, memory: Memory) -> tuple[LayerState, ...]:
-        """Empty caches, and the keys and values of the memory."""
+        """The initial state of each layer: an empty cache, and keys and values of the memory."""
         layout = PackedLayout.of(memory.mask)
         states = layout.pack(memory.states)  # (M, D)
         return tuple(layer.start(states, layout) for layer in self.decoder_layers())
 
     def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
-        """token (N,)."""
+        """Decode one position of N hypotheses: token (N,)."""
         layers = self.decoder_layers()
         x = self.target_embedding(token[:, None], state[0].cache.position).squeeze(1)  # (N, D)
         hidden = layers[0].attention_residual.begin(x)
@@ -336,20 +342,20 @@ class Transformer(nn.Module):
         return Step(hidden.normed, tuple(states), decoder_records(outputs))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """(..., D) to (..., V)."""
+        """The logits (..., V) of outputs (..., D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The output layer up to its product."""
+        """The operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
     def next_norms(self, layers: Sequence[EncoderLayer | DecoderLayer], last: nn.Module) -> list[nn.LayerNorm]:
-        """The norm that follows each layer of a stack, fused with its last sum: pre-norm, that of the next layer."""
+        """The norm after each layer's last residual sum; with pre-norm, the first norm of the next layer."""
         norms = [layer.attention_residual.norm for layer in layers]
         return [*norms[1:], cast("nn.LayerNorm", last)] if self.pre else norms
 
     def balance_loss(self, outputs: list[LayerOutput]) -> Auxiliary | None:
-        """The loss that keeps the experts of these layers evenly busy; in training only."""
+        """The load-balancing loss of the experts of these layers, in training; otherwise None."""
         return auxiliary_loss((output.routing for output in outputs), self.balance_weight)
 
     def encoder_layers(self) -> list[EncoderLayer]:

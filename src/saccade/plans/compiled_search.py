@@ -120,7 +120,7 @@ def run_search(
         torch.arange(1, longest + 1, device=limits.device), config.length_penalty, config.length_alpha
     )
     positions = tables.positions(longest)  # (longest, D)
-    screen: QuantizedMatrix | None = None  # if the largest logit is all that is needed
+    screen: QuantizedMatrix | None = None  # set if only the largest logit is needed
     if config.beam == 1 and not request.scores:
         screen = tables.int8 or tables.screen
     buffers = Buffers.empty(config.nbest, limits)

@@ -32,7 +32,8 @@ class Fingerprint:
         self.settings = [itemgetter(*own) for own in names]
         self.tensors: list[Tensor] = [*model.parameters(), *model.buffers()]
         self.counted = [tensor for tensor in self.tensors if not tensor.is_inference()]
-        self.kept = list(chain.from_iterable(map(dict.values, self.registries)))  # so that no id is used again
+        # An id can be used again after its object is deleted: the objects are kept alive.
+        self.kept = list(chain.from_iterable(map(dict.values, self.registries)))
         self.ran_on_kernels = self.runs_on_kernels()
         self.found = self.read()
 
@@ -60,5 +61,5 @@ class Fingerprint:
 
 
 def has_hooks(model: nn.Module) -> bool:
-    """Whether calling some module does more than its forward pass."""
+    """Whether some module has forward hooks."""
     return any(getattr(module, name) for module in model.modules() for name in HOOKS)

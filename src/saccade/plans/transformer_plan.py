@@ -337,8 +337,9 @@ def make_stack(
     last: nn.Module,
     pre: bool,
 ) -> Stack | None:
-    """The structure of a stack, or None if the kernel does not support it: it has no dropout and no experts, needs
-    contiguous float32 weights, and requires that all layers have the same shape.
+    """The structure of a stack, or None if the kernel does not support it.
+
+    The kernel has no dropout and no experts; it needs contiguous float32 weights and layers of one shape.
     """
     if any(module.training for layer in layers for module in layer.modules()):
         return None
@@ -376,7 +377,7 @@ def make_stack(
     )
     table = (layer_weights * len(layers))(*structures)
     structure = stack(shape=shape, first_norm=LayerNormWeights.of(norms[0]), layers=table)
-    # Of the tensors that are read, not of the parameters: a parameter may get other storage.
+    # Kept alive are the tensors that are read, not the parameters: a parameter may get other storage.
     kept = [tensor.detach() for tensor in chain(tensors, *(own.values() for own in weights_by_layer))]
     return Stack(structure, quantized, (kept, int8, arrays, table))
 
@@ -424,10 +425,10 @@ def int8_array(matrices: Sequence[QuantizedMatrix]) -> ctypes.Array[Int8Weight]:
 
 
 def on_cpu(*tensors: Tensor) -> bool:
-    """Whether a kernel may read these tensors."""
+    """Whether all tensors are in CPU memory, where a kernel can read them."""
     return all(tensor.device.type == "cpu" for tensor in tensors)
 
 
 def are_contiguous_float32(tensors: Iterable[Tensor]) -> bool:
-    """Whether a kernel that has the data pointers of these tensors reads their values."""
+    """Whether all tensors are contiguous float32, as the kernels read them."""
     return all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)

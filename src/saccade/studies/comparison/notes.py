@@ -26,7 +26,7 @@ def make_notes(rows: Sequence[Row], buckets: Sequence[Bucket], long_sentences: i
     without = [row.entry.name for row in rows if not row.entry.has_cross_attention]
     if without:
         notes.append(f"no cross-attention, so no alignment: {', '.join(without)}")
-    small = [f"{bucket} words: {len(bucket.rows)}" for bucket in buckets if len(bucket.rows) < MIN_SENTENCES]
+    small = [f"{bucket} words: {len(bucket.indices)}" for bucket in buckets if len(bucket.indices) < MIN_SENTENCES]
     if small:
         notes.append(f"few sentences, so little is certain there: {', '.join(small)}")
     if not long_sentences:

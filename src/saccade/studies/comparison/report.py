@@ -90,7 +90,7 @@ def draw_plots(scores: Scores, output: Path) -> list[Plot]:
     plots: list[Plot] = []
     intervals = {row.entry.name: row.by_length for row in scores.rows if row.bleu is not None}
     if intervals:
-        counts = [len(bucket.rows) for bucket in scores.buckets]
+        counts = [len(bucket.indices) for bucket in scores.buckets]
         plot_by_length([str(bucket) for bucket in scores.buckets], counts, intervals, by_length)
         plots.append(Plot(by_length, "BLEU by the number of source words, with 95 % intervals."))
     curves = {row.entry.name: (row.curve.minutes, row.curve.values) for row in scores.rows if row.curve}

@@ -11,7 +11,7 @@ import numpy as np
 from saccade.data.reading.pair_files import read_lines
 from saccade.errors import SaccadeError
 from saccade.evaluation.bootstrap import Comparison, Interval, interval, paired_bootstrap
-from saccade.evaluation.length_buckets import Bucket, length_buckets, long_rows
+from saccade.evaluation.length_buckets import Bucket, length_buckets, long_sentences
 from saccade.evaluation.metrics import bleu, chrf
 from saccade.models.family import Costs
 from saccade.models.registry import presets
@@ -95,7 +95,9 @@ def score_models(request: Request) -> Scores:
         total_chrf = chrf(texts, references)
         signatures = [f"{one.name} {one.signature}" for one in (bleu(texts, references), total_chrf)]
         parts = [
-            interval("bleu", [texts[index] for index in bucket.rows], [references[index] for index in bucket.rows])
+            interval(
+                "bleu", [texts[index] for index in bucket.indices], [references[index] for index in bucket.indices]
+            )
             for bucket in buckets
         ]
         curve = read_curve(run_path(request.output, entry.name))
@@ -104,7 +106,7 @@ def score_models(request: Request) -> Scores:
         alignment = read_alignment(request.output, entry.name, sentence) if entry.has_cross_attention else None
         rows.append(Row(entry, costs, result, total, total_chrf.value, tuple(parts), curve, alignment))
     check_same_data(rows)
-    long = long_rows(sources)
+    long = long_sentences(sources)
     baseline = find_baseline(rows)
     differences: list[Difference] = []
     if long and baseline is not None:

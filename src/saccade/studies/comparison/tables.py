@@ -102,7 +102,7 @@ def by_length(found: Scores) -> Table:
         for row in found.rows
         if row.bleu is not None
     ]
-    cells.append(["sentences", *(f"{len(bucket.rows):,}" for bucket in found.buckets)])
+    cells.append(["sentences", *(f"{len(bucket.indices):,}" for bucket in found.buckets)])
     return Table("BLEU by the number of source words, with 95 % intervals", cells)
 
 
