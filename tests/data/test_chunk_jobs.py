@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.data import chunk_jobs
-from saccade.data.chunk_jobs import Encode, Examine, Job, chunk_message, map_chunks, read_chunk
+from saccade.data.chunk_jobs import EncodeJob, ExamineJob, Job, chunk_message, map_chunks, read_chunk
 from saccade.data.reading.hold_out import source_keys
 from saccade.data.reading.pair_files import Pair
 from saccade.data.reading.pair_stream import Chunk
@@ -45,32 +45,32 @@ def chunks(pairs: list[Pair], size: int) -> list[Chunk]:
 
 
 @pytest.fixture
-def encode(tmp_path: Path, tokenizers: Tokenizers, pairs: list[Pair]) -> Encode:
+def encode(tmp_path: Path, tokenizers: Tokenizers, pairs: list[Pair]) -> EncodeJob:
     save_tokenizers(tmp_path, tokenizers)
-    return Encode(tmp_path, max_length=12, max_ratio=0.0, held=np.sort(source_keys(pairs[:5])))
+    return EncodeJob(tmp_path, max_length=12, max_ratio=0.0, held_out=np.sort(source_keys(pairs[:5])))
 
 
 class TestMapping:
-    def test_result_does_not_depend_on_the_number_of_processes(self, encode: Encode, pairs: list[Pair]) -> None:
-        jobs: list[Job] = [encode, Examine(keys=True), Examine(keys=False)]
+    def test_result_does_not_depend_on_the_number_of_processes(self, encode: EncodeJob, pairs: list[Pair]) -> None:
+        jobs: list[Job] = [encode, ExamineJob(keys=True), ExamineJob(keys=False)]
         for job in jobs:
             alone, together = (list(map_chunks(chunks(pairs, 7), job, workers)) for workers in (1, 3))
             assert [one.chunk for one in alone] == [one.chunk for one in together] == chunks(pairs, 7)
             for first, second in zip(alone, together, strict=True):
-                assert first.answer.values == second.answer.values
-                assert first.answer.arrays.keys() == second.answer.arrays.keys()
-                for name, array in first.answer.arrays.items():
-                    assert array.dtype == second.answer.arrays[name].dtype
-                    assert array.tobytes() == second.answer.arrays[name].tobytes()
+                assert first.result.values == second.result.values
+                assert first.result.arrays.keys() == second.result.arrays.keys()
+                for name, array in first.result.arrays.items():
+                    assert array.dtype == second.result.arrays[name].dtype
+                    assert array.tobytes() == second.result.arrays[name].tobytes()
 
     def test_few_chunks_start_no_process(
-        self, encode: Encode, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+        self, encode: EncodeJob, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delattr(chunk_jobs, "request_in_order")
         assert len(list(map_chunks(chunks(pairs, 40), encode, 4))) == 2
         assert list(map_chunks([], encode, 4)) == []
 
-    def test_read_ahead_is_bounded(self, encode: Encode, pairs: list[Pair]) -> None:
+    def test_read_ahead_is_bounded(self, encode: EncodeJob, pairs: list[Pair]) -> None:
         read = 0
 
         def counted() -> Iterator[Chunk]:
@@ -84,12 +84,12 @@ class TestMapping:
         assert read == 80
 
     def test_worker_errors_propagate(self, tmp_path: Path, pairs: list[Pair]) -> None:
-        job = Encode(tmp_path / "nowhere", max_length=9, max_ratio=0, held=np.empty(0, np.uint64))
+        job = EncodeJob(tmp_path / "nowhere", max_length=9, max_ratio=0, held_out=np.empty(0, np.uint64))
         with pytest.raises(SaccadeError, match="nowhere"):
             list(map_chunks(chunks(pairs, 7), job, 2))
 
     def test_killed_worker_is_an_error_and_no_process_is_left(
-        self, encode: Encode, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+        self, encode: EncodeJob, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         started: list[subprocess.Popen[bytes]] = []
         original = subprocess.Popen
@@ -108,22 +108,22 @@ class TestMapping:
         assert [process.poll() is not None for process in started] == [True, True]
 
     @needs_proc
-    def test_closing_the_generator_ends_the_processes(self, encode: Encode, pairs: list[Pair]) -> None:
-        with closing(map_chunks(chunks(pairs * 100, 10), encode, 2)) as answers:
-            next(answers)
+    def test_closing_the_generator_ends_the_processes(self, encode: EncodeJob, pairs: list[Pair]) -> None:
+        with closing(map_chunks(chunks(pairs * 100, 10), encode, 2)) as results:
+            next(results)
             assert len(children()) >= 2
         assert children() == []
 
     @needs_proc
-    def test_workers_end_when_the_parent_is_killed(self, encode: Encode, tmp_path: Path) -> None:
+    def test_workers_end_when_the_parent_is_killed(self, encode: EncodeJob, tmp_path: Path) -> None:
         script = (
             "import sys, time\n"
             "from pathlib import Path\n"
             "import numpy as np\n"
             "from saccade.data.reading.pair_files import Pair\n"
-            "from saccade.data.chunk_jobs import Encode, map_chunks\n"
+            "from saccade.data.chunk_jobs import EncodeJob, map_chunks\n"
             "from saccade.data.reading.pair_stream import Chunk\n"
-            f"job = Encode(Path({str(tmp_path)!r}), max_length=9, max_ratio=0, held=np.empty(0, np.uint64))\n"
+            f"job = EncodeJob(Path({str(tmp_path)!r}), max_length=9, max_ratio=0, held_out=np.empty(0, np.uint64))\n"
             "for _ in map_chunks((Chunk(0, 1, [Pair('a', 'b')] * 10) for _ in range(10**9)), job, 2):\n"
             "    print('.', flush=True)\n"
         )

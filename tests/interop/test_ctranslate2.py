@@ -74,7 +74,7 @@ def test_export_runs_without_saccade(tmp_path, joint):
 
 
 def test_unsupported_models_are_errors(tmp_path):
-    reasons = {name: interop.not_expressible(choice.config) for name, choice in presets().items()}
+    reasons = {name: interop.unsupported_reason(choice.config) for name, choice in presets().items()}
     assert {name for name, reason in reasons.items() if reason is None} == {
         name
         for name in load_family("transformer").presets

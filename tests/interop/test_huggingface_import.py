@@ -14,7 +14,7 @@ from test_huggingface_export import SUBJECTS, transformers
 
 from saccade.errors import SaccadeError
 from saccade.interop.huggingface_export import save_huggingface
-from saccade.interop.huggingface_import import Imported, load_huggingface
+from saccade.interop.huggingface_import import ImportedModel, load_huggingface
 
 
 @torch.no_grad()
@@ -27,7 +27,7 @@ def logits(model: Any, made: Subject) -> torch.Tensor:
     return outputs
 
 
-def as_subject(found: Imported) -> Subject:
+def as_subject(found: ImportedModel) -> Subject:
     return Subject(found.model, found.choice, found.tokenizers, found.decoding)
 
 

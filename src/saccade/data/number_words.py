@@ -10,7 +10,7 @@ from num2words import num2words
 from saccade.data.reading.pair_files import Pair
 from saccade.errors import SaccadeError
 
-SMALL = 100  # smaller numbers are irregular, so all of them are in the training data
+ALWAYS_TRAINED_BELOW = 100  # smaller numbers have irregular names, so all of them are in the training data
 
 
 class NumberSplit(NamedTuple):
@@ -22,20 +22,20 @@ class NumberSplit(NamedTuple):
 
 
 def number_pairs(*, train: int, valid: int, test: int, below: int, seed: int) -> NumberSplit:
-    """English-German pairs of distinct numbers below `below`, with about equally many of each digit count."""
+    """Draw English-German pairs of distinct numbers below `below`, with about equally many of each digit count."""
     known = always_trained(below)
     if train < len(known):
         raise SaccadeError(
             f"{train:,} training numbers are too few",
-            hint=f"ask for at least {len(known)}: all numbers below {SMALL} and the powers of ten",
+            hint=f"use at least {len(known)}: all numbers below {ALWAYS_TRAINED_BELOW} and the powers of ten",
         )
     if train + valid + test > below:
         raise SaccadeError(
             f"there are fewer than {train + valid + test:,} numbers below {below:,}",
-            hint="ask for fewer examples or raise the limit",
+            hint="use fewer examples or raise the limit",
         )
     generator = np.random.Generator(np.random.Philox(seed))
-    drawn = draw(train + valid + test - len(known), below, generator)
+    drawn = draw_numbers(train + valid + test - len(known), below, generator)
     order = generator.permutation(len(drawn))
     shuffled = [drawn[index] for index in order]
     trained = [*known, *shuffled[valid + test :]]
@@ -47,13 +47,13 @@ def number_pairs(*, train: int, valid: int, test: int, below: int, seed: int) ->
 
 
 def always_trained(below: int) -> list[int]:
-    """Small numbers and powers of ten: they show every number word alone."""
+    """Return small numbers and powers of ten, which show every number word alone."""
     powers = (10**exponent for exponent in range(2, len(str(below)) + 1))
-    return [*range(min(SMALL, below)), *(power for power in powers if power < below)]
+    return [*range(min(ALWAYS_TRAINED_BELOW, below)), *(power for power in powers if power < below)]
 
 
-def draw(count: int, below: int, generator: np.random.Generator) -> list[int]:
-    """Distinct numbers from 100 up, without powers of ten; as far as possible equally many of each digit count."""
+def draw_numbers(count: int, below: int, generator: np.random.Generator) -> list[int]:
+    """Draw distinct numbers of at least 100, without powers of ten; if possible, equally many of each digit count."""
     starts = [10**exponent for exponent in range(2, len(str(below)) + 1)]
     ranges = [range(start + 1, min(10 * start, below)) for start in starts if start + 1 < below]
     drawn: list[int] = []

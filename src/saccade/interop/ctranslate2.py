@@ -28,8 +28,8 @@ MAX_POSITIONS = 2048  # size of the position table if the model has no maximum l
 MODEL = "model.bin"
 
 
-def not_expressible(config: ModelConfig) -> str | None:
-    """The reason why CTranslate2 cannot express a model; None if it can."""
+def unsupported_reason(config: ModelConfig) -> str | None:
+    """Return the reason why CTranslate2 cannot run a model; None if it can."""
     if not isinstance(config, TransformerConfig):
         return "CTranslate2 runs only Transformers"
     if config.radius is not None:
@@ -43,8 +43,8 @@ def not_expressible(config: ModelConfig) -> str | None:
     return None
 
 
-def longest_sequence(config: TransformerConfig) -> int:
-    """The maximum length of an exported model: its learned positions, or the size of the sinusoid table."""
+def max_length(config: TransformerConfig) -> int:
+    """Return the maximum length of an exported model: its learned positions, or the size of the sinusoid table."""
     return config.max_positions if config.positions == "learned" else MAX_POSITIONS
 
 
@@ -55,7 +55,7 @@ def save_ctranslate2(
 
     Tokens are named by their pieces, or without tokenizers by their ids: "0", "1" and so on.
     """
-    reason = not_expressible(config)
+    reason = unsupported_reason(config)
     if reason is not None:
         raise SaccadeError(f"this model cannot be exported to CTranslate2: {reason}", hint="use the torch engine")
     sizes = model.source_embedding.table.size(0), model.target_embedding.table.size(0)
@@ -72,16 +72,16 @@ def save_ctranslate2(
     spec.optimize()  # deduplicates equal tensors
     spec.save(str(folder))
     if tokenizers is not None:
-        save_tokenizers(folder, tokenizers, longest_sequence(config))
+        save_tokenizers(folder, tokenizers, max_length(config))
 
 
 def token_names(size: int, tokenizer: Tokenizer | None) -> list[str]:
-    """A distinct name for every token."""
+    """Return a distinct name for every token: its piece, or its id if there is no tokenizer."""
     return [str(token) for token in range(size)] if tokenizer is None else list(tokenizer.vocabulary[:size])
 
 
 def transformer_spec(model: Transformer, config: TransformerConfig) -> Any:
-    """The specification of a model, filled with its weights."""
+    """Build the specification of a model and fill it with its weights."""
     specs = import_runtime().specs
     spec = specs.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
@@ -133,7 +133,7 @@ def set_feed_forward(spec: Any, layer: Any) -> None:
 
 
 def set_linear(spec: Any, linear: nn.Linear) -> None:
-    """Fill a linear layer; the weight layout is (out, in) in both."""
+    """Fill a linear layer; the weight is (out, in) in both libraries."""
     spec.weight, spec.bias = to_numpy(linear.weight), to_numpy(linear.bias)
 
 
@@ -143,7 +143,7 @@ def set_norm(spec: Any, norm: Any) -> None:
 
 
 def position_table(positions: Any, config: TransformerConfig) -> np.ndarray[Any, Any]:
-    """The position table (positions, D); zeros if the model has no positions."""
+    """Return the position table (positions, D); zeros if the model has no positions."""
     if config.positions == "learned":
         return to_numpy(positions.table)
     if config.positions == "none":
@@ -152,7 +152,7 @@ def position_table(positions: Any, config: TransformerConfig) -> np.ndarray[Any,
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A tensor as a float32 array on the CPU."""
+    """Convert a tensor to a float32 array on the CPU."""
     return tensor.detach().float().cpu().contiguous().numpy()
 
 

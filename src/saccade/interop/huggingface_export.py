@@ -30,7 +30,7 @@ from saccade.models.transformer import TransformerConfig
 from saccade.symbols import Symbols
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
-OURS = "saccade"  # the config key of settings that only an import into Saccade reads
+SACCADE_KEY = "saccade"  # key in config.json of the settings that only `saccade import` reads
 MAX_OUTPUT_LENGTH = 512  # transformers has no output limit relative to the input length
 
 ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
@@ -40,7 +40,7 @@ def save_huggingface(
     folder: Path, model: nn.Module, config: ModelConfig, tokenizers: Tokenizers, decoding: Mapping[str, Any]
 ) -> None:
     """Write the files into an existing folder; `decoding` are all decoding defaults of the model."""
-    reason = not_expressible(config, tokenizers)
+    reason = unsupported_reason(config, tokenizers)
     if reason is not None:
         raise SaccadeError(
             f"Hugging Face has no such model: {reason}",
@@ -56,8 +56,8 @@ def save_huggingface(
     save_tokenizers(folder, tokenizers, config.max_positions)
 
 
-def not_expressible(config: ModelConfig, tokenizers: Tokenizers) -> str | None:
-    """The reason why Hugging Face cannot express a model; None if it can."""
+def unsupported_reason(config: ModelConfig, tokenizers: Tokenizers) -> str | None:
+    """Return the reason why no Hugging Face model has the same outputs; None if there is one."""
     if not isinstance(config, TransformerConfig):
         return "the model is not a Transformer"
     if config.radius is not None:
@@ -82,17 +82,17 @@ def not_expressible(config: ModelConfig, tokenizers: Tokenizers) -> str | None:
 
 
 def shares_tables(config: TransformerConfig, tokenizers: Tokenizers) -> bool:
-    """Whether source and target have one embedding table."""
+    """Return whether source and target share one embedding table."""
     return tokenizers.source is tokenizers.target and config.embeddings != "separate"
 
 
 def model_type(config: TransformerConfig) -> str:
-    """The Hugging Face model type."""
+    """Return the model type of Hugging Face: Pegasus is pre-norm, Marian is post-norm."""
     return "pegasus" if config.norm == "pre" else "marian"
 
 
 def config_document(config: TransformerConfig, tokenizers: Tokenizers, decoding: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of config.json; every setting with a different default in transformers is written."""
+    """Return the content of config.json; every setting with a different default in transformers is written."""
     kind, symbols = model_type(config), Symbols()
     sides = {
         f"{side}_{name}": value
@@ -128,12 +128,12 @@ def config_document(config: TransformerConfig, tokenizers: Tokenizers, decoding:
         "decoder_start_token_id": symbols.begin,
         "forced_eos_token_id": None,
         "dtype": "float32",
-        OURS: {"embeddings": config.embeddings, "decoding": dict(decoding)},
+        SACCADE_KEY: {"embeddings": config.embeddings, "decoding": dict(decoding)},
     }
 
 
 def generation_document(config: TransformerConfig, decoding: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of generation_config.json: settings with the same meaning in both libraries.
+    """Return the content of generation_config.json: settings with the same meaning in both libraries.
 
     Their length penalty is length^alpha, which is our `plain`; for `gnmt` it is the nearest equivalent.
     """
@@ -159,20 +159,21 @@ def generation_document(config: TransformerConfig, decoding: Mapping[str, Any]) 
 
 
 def weights(model: nn.Module, config: TransformerConfig, tokenizers: Tokenizers) -> dict[str, Tensor]:
-    """The tensors of model.safetensors."""
-    order, own = stream_order(config.width), {name: tensor.float().cpu() for name, tensor in model.state_dict().items()}
+    """Return the tensors of model.safetensors under their Hugging Face names."""
+    order = stream_order(config.width)
+    tensors = {name: tensor.float().cpu() for name, tensor in model.state_dict().items()}
     pre = config.norm == "pre"
     listed = [*entries(config.encoder_layers, config.decoder_layers, final_norms=pre)]
     listed += embedding_entries(config, shared=shares_tables(config, tokenizers))
     if pre:  # Pegasus stores its position tables in the file
-        own |= {f"{side}.table": position_table(config, own, side) for side in ("source", "target")}
+        tensors |= {f"{side}.table": position_table(config, tensors, side) for side in ("source", "target")}
         listed += position_entries()
-    found = {name: tensor for entry in listed for name, tensor in to_theirs(entry, own, order).items()}
-    return {**found, "final_logits_bias": torch.zeros(1, tokenizers.target.size)}
+    renamed = {name: tensor for entry in listed for name, tensor in to_theirs(entry, tensors, order).items()}
+    return {**renamed, "final_logits_bias": torch.zeros(1, tokenizers.target.size)}
 
 
 def embedding_entries(config: TransformerConfig, *, shared: bool) -> list[Entry]:
-    """The embedding and output tables; a tied tensor is written once."""
+    """List the embedding and output tables; a tied tensor is written once."""
     source, target = "source_embedding.table", "target_embedding.table"
     listed = [table(target, "model.shared.weight")] if shared else []
     if not (shared and config.tie_output):
@@ -186,15 +187,15 @@ def embedding_entries(config: TransformerConfig, *, shared: bool) -> list[Entry]
 
 
 def position_entries() -> list[Entry]:
-    """The position tables of a pre-norm model."""
+    """List the position tables of a pre-norm model."""
     sides = (("source", "encoder"), ("target", "decoder"))
     return [table(f"{ours}.table", f"model.{theirs}.embed_positions.weight") for ours, theirs in sides]
 
 
-def position_table(config: TransformerConfig, own: Mapping[str, Tensor], side: str) -> Tensor:
-    """The position table of one side, (positions, D)."""
+def position_table(config: TransformerConfig, tensors: Mapping[str, Tensor], side: str) -> Tensor:
+    """Return the position table (positions, D) of the source or the target."""
     if config.positions == "learned":
-        return own[f"{side}_embedding.positions.table"]
+        return tensors[f"{side}_embedding.positions.table"]
     if config.positions == "none":
         return torch.zeros(config.max_positions, config.width)
     return sinusoids(config.max_positions, config.width)

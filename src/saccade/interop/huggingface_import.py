@@ -22,7 +22,7 @@ from saccade.interop.huggingface_export import (
     ARCHITECTURES,
     CONFIG,
     GENERATION,
-    OURS,
+    SACCADE_KEY,
     WEIGHTS,
     embedding_entries,
     position_entries,
@@ -36,12 +36,12 @@ from saccade.models.transformer import TransformerConfig
 from saccade.untrusted_files import shown
 
 FAMILY = "transformer"
-ACTIVATIONS: Mapping[str, Mapping[str, Any]] = {"relu": {}}  # their activation to our settings
+ACTIVATIONS: Mapping[str, Mapping[str, Any]] = {"relu": {}}  # our settings for each activation_function
 POSITIONS = tuple(entry.theirs[0] for entry in position_entries())
 BIAS = "final_logits_bias"
 
 
-class Imported(NamedTuple):
+class ImportedModel(NamedTuple):
     """An imported model with its config, tokenizers and decoding defaults."""
 
     model: nn.Module
@@ -50,7 +50,7 @@ class Imported(NamedTuple):
     decoding: dict[str, Any]
 
 
-def load_huggingface(folder: Path) -> Imported:
+def load_huggingface(folder: Path) -> ImportedModel:
     """Read config, weights, tokenizer and decoding defaults of a folder."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "no such folder"
@@ -68,7 +68,7 @@ def load_huggingface(folder: Path) -> Imported:
         {"family": FAMILY, **settings_of(settings, tensors, tokenizers, folder)}, where=str(folder / CONFIG)
     )
     model = build_model(choice, tokenizers, settings, tensors, folder)
-    return Imported(model, choice, tokenizers, decoding_of(settings, folder))
+    return ImportedModel(model, choice, tokenizers, decoding_of(settings, folder))
 
 
 def check_settings(settings: Mapping[str, Any], path: Path) -> None:
@@ -84,17 +84,17 @@ def check_settings(settings: Mapping[str, Any], path: Path) -> None:
         )
     activation = settings.get("activation_function", "gelu")  # their default
     if activation not in ACTIVATIONS:
-        raise refused(path, f"activation_function is {shown(activation)}", f"has {', '.join(ACTIVATIONS)}")
+        raise unsupported(path, f"activation_function is {shown(activation)}", f"has {', '.join(ACTIVATIONS)}")
     for name in ("attention_heads", "ffn_dim"):
         sides = [settings.get(f"{side}_{name}") for side in ("encoder", "decoder")]
         if sides[0] != sides[1]:
-            raise refused(path, f"{name} is {shown(sides[0])} and {shown(sides[1])}", "has one for both sides")
+            raise unsupported(path, f"{name} is {shown(sides[0])} and {shown(sides[1])}", "has one for both sides")
     if not settings.get("scale_embedding", False) and settings.get("tie_word_embeddings", True):
-        raise refused(path, "scale_embedding is false with tied embeddings", "scales them by the root of the width")
+        raise unsupported(path, "scale_embedding is false with tied embeddings", "scales them by the root of the width")
 
 
-def refused(path: Path, found: str, ours: str) -> SaccadeError:
-    """The error for a setting that our Transformer cannot express."""
+def unsupported(path: Path, found: str, ours: str) -> SaccadeError:
+    """Return the error for a setting that our Transformer does not support."""
     return SaccadeError(
         f"{found}, and the Transformer of Saccade {ours}",
         where=str(path),
@@ -103,7 +103,7 @@ def refused(path: Path, found: str, ours: str) -> SaccadeError:
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of model.safetensors, which must be finite; pickled weights are never read."""
+    """Read the tensors of model.safetensors, which must be finite; pickled weights are not read, but are an error."""
     path = folder / WEIGHTS
     if not path.is_file():
         if (folder / f"{WEIGHTS}.index.json").exists():
@@ -137,9 +137,9 @@ def load_tokenizers(folder: Path) -> Tokenizers:
 def settings_of(
     settings: Mapping[str, Any], tensors: Mapping[str, Tensor], tokenizers: Tokenizers, folder: Path
 ) -> dict[str, Any]:
-    """Translate their settings to ours; our config validates the values."""
+    """Convert the settings of Hugging Face to ours; our config validates the values."""
     if BIAS in tensors and tensors[BIAS].count_nonzero():
-        raise refused(folder / WEIGHTS, f"{BIAS} is not zero", "has no bias in its output layer")
+        raise unsupported(folder / WEIGHTS, f"{BIAS} is not zero", "has no bias in its output layer")
     values = {
         "width": settings.get("d_model"),
         "encoder_layers": settings.get("encoder_layers"),
@@ -151,50 +151,50 @@ def settings_of(
         "norm": "pre" if settings["model_type"] == "pegasus" else "post",
         "positions": position_kind(tensors, folder),
         "max_positions": settings.get("max_position_embeddings", 1024),
-        "embeddings": sharing_of(settings, tensors, joint=tokenizers.source is tokenizers.target),
+        "embeddings": embedding_sharing(settings, tensors, joint=tokenizers.source is tokenizers.target),
         "tie_output": settings.get("tie_word_embeddings", True),
     }
     return {**values, **ACTIVATIONS[settings["activation_function"]]}
 
 
-def sharing_of(settings: Mapping[str, Any], tensors: Mapping[str, Tensor], *, joint: bool) -> Any:
-    """Our `embeddings` setting: as exported, unless the source and target tables now differ."""
+def embedding_sharing(settings: Mapping[str, Any], tensors: Mapping[str, Tensor], *, joint: bool) -> Any:
+    """Return our `embeddings` setting: as exported, unless the source and target tables differ."""
     sides = [tensors.get(f"model.{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
     if joint and sides[0] is not None and sides[1] is not None and not torch.equal(sides[0], sides[1]):
         return "separate"
-    kept = settings.get(OURS)
-    if isinstance(kept, dict) and "embeddings" in kept:
-        return kept["embeddings"]
+    exported = settings.get(SACCADE_KEY)
+    if isinstance(exported, dict) and "embeddings" in exported:
+        return exported["embeddings"]
     shared = settings["model_type"] == "pegasus" or settings.get("share_encoder_decoder_embeddings", True)
     return "shared" if shared else "separate"
 
 
 def position_kind(tensors: Mapping[str, Tensor], folder: Path) -> str:
-    """The kind of the positions, judged by the position tables in the file."""
-    found = [tensors[name].float() for name in POSITIONS if name in tensors]
-    if any(part.dim() != 2 for part in found):
+    """Return our `positions` setting, inferred from the position tables in the file."""
+    tables = [tensors[name].float() for name in POSITIONS if name in tensors]
+    if any(part.dim() != 2 for part in tables):
         raise damaged(folder / WEIGHTS, "its position tables are not matrices")
-    if all(is_sinusoidal(part) for part in found):
+    if all(is_sinusoidal(part) for part in tables):
         return "sinusoidal"
-    if len(found) == len(POSITIONS) and not any(part.count_nonzero() for part in found):
+    if len(tables) == len(POSITIONS) and not any(part.count_nonzero() for part in tables):
         return "none"
-    if len(found) < len(POSITIONS) or not any(name.endswith(".encoder.layer_norm.weight") for name in tensors):
-        raise refused(
+    if len(tables) < len(POSITIONS) or not any(name.endswith(".encoder.layer_norm.weight") for name in tensors):
+        raise unsupported(
             folder / WEIGHTS, "its positions are not sinusoidal", "has learned ones for both sides or for none"
         )
     return "learned"
 
 
-def is_sinusoidal(found: Tensor) -> bool:
-    """Whether a position table (positions, D) has sinusoids, up to half precision."""
-    expected = sinusoids(*found.shape).index_select(1, stream_order(found.size(1)))
-    return torch.allclose(found, expected, atol=4e-3)
+def is_sinusoidal(positions: Tensor) -> bool:
+    """Return whether a position table (positions, D) has sinusoids, up to half precision."""
+    expected = sinusoids(*positions.shape).index_select(1, stream_order(positions.size(1)))
+    return torch.allclose(positions, expected, atol=4e-3)
 
 
 def build_model(
     choice: Choice, tokenizers: Tokenizers, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path
 ) -> nn.Module:
-    """Build the model with their weights; every tensor of the file must match a parameter in name and shape."""
+    """Build the model with the weights of the file; each tensor must match a parameter in name and shape."""
     config = choice.config
     assert isinstance(config, TransformerConfig)
     joint = tokenizers.source is tokenizers.target
@@ -213,20 +213,22 @@ def build_model(
     outline = choice.outline(sizes, most=4 * len(tensors) + 64).state_dict()
     check_sizes(listed, tensors, {name: tuple(tensor.shape) for name, tensor in outline.items()}, folder / WEIGHTS)
     order = stream_order(config.width)
-    own = {entry.ours: to_ours(entry, tensors, order) for entry in listed}
+    converted = {entry.ours: to_ours(entry, tensors, order) for entry in listed}
     if shared:
-        own["source_embedding.table"] = own["target_embedding.table"]
+        converted["source_embedding.table"] = converted["target_embedding.table"]
     if config.tie_output:
-        own["output.table"] = own["target_embedding.table"]
-    if not settings.get("scale_embedding", False):  # untied, so the scale can go into the tables
-        own |= {name: own[name] / config.width**0.5 for name in ("source_embedding.table", "target_embedding.table")}
+        converted["output.table"] = converted["target_embedding.table"]
+    if not settings.get("scale_embedding", False):  # the output layer is not tied, so the tables can be scaled
+        converted |= {
+            name: converted[name] / config.width**0.5 for name in ("source_embedding.table", "target_embedding.table")
+        }
     model: nn.Module = choice.make_unfilled(sizes)
-    model.load_state_dict(own)
+    model.load_state_dict(converted)
     return model.eval()
 
 
 def aliased(listed: list[Entry], tensors: Mapping[str, Tensor]) -> list[Entry]:
-    """The embedding entries under the names in the file: a tied tensor may have any of several names."""
+    """Return the embedding entries with the names in the file: a tied tensor may have any of several names."""
     tied = ("model.shared.weight", "model.decoder.embed_tokens.weight", "model.encoder.embed_tokens.weight")
     if len(listed) == 1:
         return [table(listed[0].ours, next((name for name in (*tied, "lm_head.weight") if name in tensors), tied[0]))]
@@ -246,13 +248,13 @@ def check_names(listed: list[Entry], tensors: Mapping[str, Tensor], config: Tran
     if unexpected := tensors.keys() - needed - tables - {BIAS, *POSITIONS}:
         raise damaged(path, f"the tensor {shown(min(unexpected))} is not part of the model in config.json")
     if config.norm == "post" and config.positions != "sinusoidal":
-        raise refused(path, "its positions are not sinusoidal", "supports other positions only in pre-norm models")
+        raise unsupported(path, "its positions are not sinusoidal", "supports other positions only in pre-norm models")
 
 
 def check_sizes(
     listed: list[Entry], tensors: Mapping[str, Tensor], ours: Mapping[str, tuple[int, ...]], path: Path
 ) -> None:
-    """Raise an error if a tensor has the wrong shape; the parts of a concatenated parameter have equal rows."""
+    """Raise an error if a tensor has the wrong shape; the parts of a concatenated parameter have equal sizes."""
     for entry in listed:
         rows, *others = ours[entry.ours]
         expected = (rows // len(entry.theirs), *others)
@@ -262,16 +264,16 @@ def check_sizes(
 
 
 def decoding_of(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Our decoding defaults: those of the exported model, else beam size and length penalty of theirs."""
-    kept = settings.get(OURS)
-    if isinstance(kept, dict) and isinstance(kept.get("decoding"), dict):
-        return dict(kept["decoding"])
+    """Return decoding defaults: those of the exported model, else beam size and length penalty of Hugging Face."""
+    exported = settings.get(SACCADE_KEY)
+    if isinstance(exported, dict) and isinstance(exported.get("decoding"), dict):
+        return dict(exported["decoding"])
     if not (folder / GENERATION).is_file():
         return {}
     theirs = read_json(folder / GENERATION)
-    found: dict[str, Any] = {}
+    decoding: dict[str, Any] = {}
     if theirs.get("num_beams") is not None:
-        found["beam"] = theirs["num_beams"]
+        decoding["beam"] = theirs["num_beams"]
     if theirs.get("length_penalty") is not None:
-        found |= {"length_penalty": "plain", "length_alpha": theirs["length_penalty"]}
-    return found
+        decoding |= {"length_penalty": "plain", "length_alpha": theirs["length_penalty"]}
+    return decoding

@@ -30,15 +30,15 @@ COMPARED = ("normalizer", "pre_tokenizer", "decoder")
 WHITESPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 
 
-def save_tokenizers(folder: Path, tokenizers: Tokenizers, longest: int) -> None:
+def save_tokenizers(folder: Path, tokenizers: Tokenizers, max_length: int) -> None:
     """Write the source tokenizer and, if it differs, the target tokenizer into a subfolder."""
-    save_tokenizer(folder, tokenizers.source, longest)
+    save_tokenizer(folder, tokenizers.source, max_length)
     if tokenizers.source is not tokenizers.target:
         (folder / TARGET).mkdir()
-        save_tokenizer(folder / TARGET, tokenizers.target, longest)
+        save_tokenizer(folder / TARGET, tokenizers.target, max_length)
 
 
-def save_tokenizer(folder: Path, tokenizer: Tokenizer, longest: int) -> None:
+def save_tokenizer(folder: Path, tokenizer: Tokenizer, max_length: int) -> None:
     """Write the three files of a tokenizer."""
     write_json(folder / TOKENIZER, tokenizer_document(tokenizer))
     special = dict(zip(NAMES, SYMBOL_PIECES, strict=True))
@@ -46,7 +46,7 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer, longest: int) -> None:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **special,
-        "model_max_length": longest,
+        "model_max_length": max_length,
         "model_input_names": ["input_ids", "attention_mask"],
         "padding_side": "right",
         "clean_up_tokenization_spaces": False,
@@ -56,7 +56,7 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer, longest: int) -> None:
 
 
 def tokenizer_document(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of tokenizer.json: our pipeline with normalization and the end symbol."""
+    """Return the content of tokenizer.json: our pipeline with normalization and the end symbol."""
     document: dict[str, Any] = json.loads(tokenizer.document())["tokenizer"]
     document["normalizer"] = normalizer_document(tokenizer.normalization, document["normalizer"])
     document["added_tokens"] = [
@@ -77,8 +77,8 @@ def tokenizer_document(tokenizer: Tokenizer) -> dict[str, Any]:
     return document
 
 
-def normalizer_document(form: Normalization, own: dict[str, Any] | None) -> dict[str, Any]:
-    """A normalizer that does what data/reading/normalization.py does, followed by the pipeline's own normalizer."""
+def normalizer_document(form: Normalization, pipeline: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a normalizer that is equivalent to data/reading/normalization.py, then the normalizer of the pipeline."""
     # Rust strings cannot contain unpaired surrogates.
     removed = REMOVED.pattern.replace("\ud800-\udfff", "")
     parts: list[Any] = [normalizers.Replace(Regex(removed), "")]
@@ -86,7 +86,7 @@ def normalizer_document(form: Normalization, own: dict[str, Any] | None) -> dict
         parts.append(normalizers.NFC() if form == "nfc" else normalizers.NFKC())
     parts += [normalizers.Replace(Regex(WHITESPACE), " "), normalizers.Strip()]
     document: dict[str, Any] = json.loads(normalizers.Sequence(parts).__getstate__())
-    document["normalizers"] += [] if own is None else [own]
+    document["normalizers"] += [] if pipeline is None else [pipeline]
     return document
 
 
@@ -104,7 +104,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise damaged(path, f"is not a tokenizer file ({what})") from None
     if kind is not None:
         for form in get_args(Normalization):
-            tokenizer = rebuilt(kind, form, model, path)
+            tokenizer = rebuild_tokenizer(kind, form, model, path)
             ours = tokenizer_document(tokenizer)
             if all(document.get(part) == ours[part] for part in COMPARED):
                 return tokenizer
@@ -116,7 +116,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def no_tokenizer(folder: Path) -> SaccadeError:
-    """The error for a folder without tokenizer.json."""
+    """Return the error for a folder without tokenizer.json."""
     if any((folder / name).exists() for name in ("source.spm", "spiece.model", "sentencepiece.bpe.model")):
         return SaccadeError(
             "it has a SentencePiece tokenizer, which Saccade does not support",
@@ -127,17 +127,17 @@ def no_tokenizer(folder: Path) -> SaccadeError:
 
 
 def kind_of(model: Any, pre_tokenizer: Any) -> TokenizerKind | None:
-    """The tokenizer kind that a model may be; the pipeline is compared later."""
-    kind, cut = model["type"], pre_tokenizer["type"]
+    """Return the tokenizer kind that fits a model and a pre-tokenizer; the complete pipeline is compared later."""
+    kind, splitter = model["type"], pre_tokenizer["type"]
     if kind == "BPE":
         return "byte" if model.get("byte_fallback") else "bpe"
     if kind == "WordLevel":
-        return "word" if cut == "WhitespaceSplit" else "char"
+        return "word" if splitter == "WhitespaceSplit" else "char"
     return "unigram" if kind == "Unigram" else None
 
 
-def rebuilt(kind: TokenizerKind, form: Normalization, model: Any, path: Path) -> Tokenizer:
-    """Build our tokenizer from their model through a file of ours, because our file reader validates it."""
+def rebuild_tokenizer(kind: TokenizerKind, form: Normalization, model: Any, path: Path) -> Tokenizer:
+    """Build our tokenizer from the model part of the file; it is validated by our reader of tokenizer files."""
     document = {
         "format": FORMAT,
         "version": VERSION,

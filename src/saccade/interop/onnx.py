@@ -10,7 +10,7 @@ on the memory (such as projected keys) are outputs of the encoder and not of the
 dynamic.
 
 The graphs are traced. Before anything is written, the traces are run on inputs of other sizes and compared with the
-model: a model that cannot be traced is an error, never a wrong file.
+model: a model that cannot be traced is an error, and no file is written.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from saccade.symbols import Symbols
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "saccade.json"
 OPSET = 17
-STEPS = 5  # decoding steps before the traced one: enough that states of bounded length drop positions
+STEPS = 5  # decoding steps before the traced step: enough that states of bounded length drop positions
 TOLERANCE = 1e-4
 
 
-class Sizes(NamedTuple):
+class ExampleSizes(NamedTuple):
     """The source lengths of an example batch, and the number of tokens decoded before."""
 
     lengths: tuple[int, ...]
     steps: int
 
 
-TRACED, OTHERS = Sizes((7, 4, 5), STEPS), (Sizes((3,), 0), Sizes((11, 2, 9, 13), 12))
+TRACED, OTHERS = ExampleSizes((7, 4, 5), STEPS), (ExampleSizes((3,), 0), ExampleSizes((11, 2, 9, 13), 12))
 
 
 def save_onnx(folder: Path, model: Any, name: str, tokenizers: Tokenizers) -> None:
@@ -81,7 +81,10 @@ class EncoderGraph(nn.Module):
         self.model = model
 
     def forward(self, source: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        """source (B, S) ids, mask (B, S) to the leaves of memory and state; cloned, since outputs must be distinct."""
+        """Encode source ids (B, S), mask (B, S), True = real position; return the leaves of memory and first state.
+
+        The leaves are cloned, because the outputs of a graph must be distinct tensors.
+        """
         memory = self.model.encode(Source(source, mask))
         return tuple(leaf.tensor.clone() for leaf in parts_of(memory, self.model.start(memory)))
 
@@ -96,17 +99,17 @@ class DecoderGraph(nn.Module):
         self.read = read
 
     def forward(self, token: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
-        """token (B,) and the leaves of memory and state that are read, to logits (B, V) and the next state."""
+        """Decode one token (B,) with the leaves that the model reads; return logits (B, V) and the next state."""
         given = iter(parts)
-        own = (leaf.tensor for leaf in leaves(self.example))
-        chosen = [next(given) if read else tensor for read, tensor in zip(self.read, own, strict=True)]
+        constants = (leaf.tensor for leaf in leaves(self.example))
+        chosen = [next(given) if read else tensor for read, tensor in zip(self.read, constants, strict=True)]
         (states, mask, summary), state = with_leaves(self.example, iter(chosen))
         step = self.model.step(token, state, Memory(states, mask, summary))
         return (self.model.logits(step.output), *(leaf.tensor.clone() for leaf in carried(step.state)))
 
 
 def parts_of(memory: Memory, state: Any) -> list[Leaf]:
-    """The leaves of a memory and a state."""
+    """Return the leaves of a memory and a decoder state."""
     return [
         *leaves({"states": memory.states, "mask": memory.mask, "summary": memory.summary}, "memory"),
         *leaves(state, "state"),
@@ -114,8 +117,8 @@ def parts_of(memory: Memory, state: Any) -> list[Leaf]:
 
 
 def carried(state: Any) -> list[Leaf]:
-    """The leaves of a state that change from step to step."""
-    return [leaf for leaf in leaves(state, "state") if not leaf.of_memory]
+    """Return the leaves of a state that change from step to step."""
+    return [leaf for leaf in leaves(state, "state") if not leaf.memory_only]
 
 
 class Example(NamedTuple):
@@ -135,24 +138,24 @@ class Graphs:
         self.model = model
         self.sizes = sizes
         self.example = self.example_of(TRACED)
-        others = [self.example_of(each) for each in OTHERS]
+        others = [self.example_of(sizes) for sizes in OTHERS]
         self.names = [leaf.name for leaf in self.example.parts]
         self.carried = [leaf.name for leaf in carried(self.example.nesting[1])]
-        with quiet(), without_kernels(), torch.no_grad(), lengths_recorded(model):
-            encoder = traced(EncoderGraph(model), (self.example.source, self.example.mask))
+        with suppress_output(), without_kernels(), torch.no_grad(), lengths_recorded(model):
+            encoder = trace(EncoderGraph(model), (self.example.source, self.example.mask))
             everything = DecoderGraph(model, self.example.nesting, [True] * len(self.names))
             tensors = tuple(leaf.tensor for leaf in self.example.parts)
-            decoder = traced(everything, (self.example.token, *tensors))
+            decoder = trace(everything, (self.example.token, *tensors))
         for other in others:
             self.check(encoder, decoder, everything, other)
-        self.read = is_read(decoder, len(self.names))
+        self.read = leaves_read(decoder, len(self.names))
         self.axes = [
             dynamic_axes([example.parts[index].tensor for example in (self.example, *others)])
             for index in range(len(self.names))
         ]
 
-    def example_of(self, sizes: Sizes) -> Example:
-        """A random batch after `sizes.steps` decoding steps."""
+    def example_of(self, sizes: ExampleSizes) -> Example:
+        """Return a random batch with its state after `sizes.steps` decoding steps."""
         generator = torch.Generator().manual_seed(1)
         mask = padding_mask(torch.tensor(sizes.lengths))
         first = Symbols.unknown + 1 if self.sizes.source > Symbols.unknown + 1 else 0
@@ -180,7 +183,7 @@ class Graphs:
             try:
                 found = decoder(example.token, *tensors)
                 found_encoded = encoder(example.source, example.mask)
-                same = all(map(alike, (*found, *found_encoded), (*expected, *encoded)))
+                same = all(map(is_close, (*found, *found_encoded), (*expected, *encoded)))
             except RuntimeError:
                 same = False
         if not same:
@@ -188,9 +191,9 @@ class Graphs:
 
     def save(self, folder: Path, name: str) -> None:
         """Write both graphs."""
-        read = [index for index, is_read in enumerate(self.read) if is_read]
+        read = [index for index, reads_leaf in enumerate(self.read) if reads_leaf]
         inputs = ["token", *(self.names[index] for index in read)]
-        following = [f"next.{name}" for name in self.carried]
+        next_names = [f"next.{name}" for name in self.carried]
         axes = dict(zip(self.names, self.axes, strict=True))
         ids = {"source": {0: "batch", 1: "source_length"}, "mask": {0: "batch", 1: "source_length"}}
         encoder_axes = {**ids, **{name: axes[name] for name in self.names}}
@@ -198,11 +201,11 @@ class Graphs:
             "token": {0: "batch"},
             "logits": {0: "batch"},
             **{name: axes[name] for name in inputs[1:]},
-            **{f"next.{name}": grown(axes[name]) for name in self.carried},
+            **{f"next.{name}": next_step_axes(axes[name]) for name in self.carried},
         }
         decoder = DecoderGraph(self.model, self.example.nesting, self.read)
         tensors = [self.example.parts[index].tensor for index in read]
-        with quiet(), without_kernels(), torch.no_grad(), lengths_recorded(self.model):
+        with suppress_output(), without_kernels(), torch.no_grad(), lengths_recorded(self.model):
             try:
                 write_graph(
                     folder / ENCODER,
@@ -215,7 +218,7 @@ class Graphs:
                     folder / DECODER,
                     decoder,
                     (self.example.token, *tensors),
-                    (inputs, ["logits", *following]),
+                    (inputs, ["logits", *next_names]),
                     decoder_axes,
                 )
             except torch.onnx.OnnxExporterError as error:
@@ -225,9 +228,9 @@ class Graphs:
                 ) from None
 
     def description(self, name: str, longest: int, joint: bool) -> dict[str, Any]:
-        """The content of saccade.json: what a program needs to run the graphs."""
+        """Return the content of saccade.json, which describes how to run the graphs."""
         symbols = Symbols()
-        read = [name for name, is_read in zip(self.names, self.read, strict=True) if is_read]
+        read = [name for name, reads_leaf in zip(self.names, self.read, strict=True) if reads_leaf]
         return {
             "format": "saccade-onnx",
             "version": 1,
@@ -271,7 +274,7 @@ def write_graph(
     )
 
 
-def traced(graph: nn.Module, example: tuple[Tensor, ...]) -> Any:
+def trace(graph: nn.Module, example: tuple[Tensor, ...]) -> Any:
     """Trace a module on an example."""
     try:
         return torch.jit.trace(graph.eval(), example, check_trace=False)  # type: ignore[no-untyped-call]
@@ -280,21 +283,21 @@ def traced(graph: nn.Module, example: tuple[Tensor, ...]) -> Any:
 
 
 def untraceable() -> SaccadeError:
-    """The error for a model whose operations depend on its input."""
+    """Return the error for a model whose operations depend on its input."""
     return SaccadeError(
         "this model cannot be traced: the number of its operations depends on the length of its input",
         hint="docs/guide/exporting.md lists the families that can be exported; run this one with Saccade",
     )
 
 
-def is_read(decoder: Any, parts: int) -> list[bool]:
-    """Which leaves a traced decoder reads: a Transformer reads projected keys and values, not the memory itself."""
+def leaves_read(decoder: Any, parts: int) -> list[bool]:
+    """Return, for each leaf, whether a traced decoder reads it: a Transformer reads projected keys, not the memory."""
     inputs = list(decoder.inlined_graph.inputs())[-parts:] if parts else []
     return [bool(value.uses()) for value in inputs]
 
 
-def alike(found: Tensor, expected: Tensor) -> bool:
-    """Whether two tensors are equal up to rounding."""
+def is_close(found: Tensor, expected: Tensor) -> bool:
+    """Return whether two tensors are equal up to rounding."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     return (
@@ -303,7 +306,7 @@ def alike(found: Tensor, expected: Tensor) -> bool:
 
 
 def dynamic_axes(tensors: Sequence[Tensor]) -> dict[int, str]:
-    """Names for the dimensions that differ between the examples: batch, source length, decoded length."""
+    """Name the dimensions that differ between the examples: batch, source length, decoded length."""
     batches = [len(sizes.lengths) for sizes in (TRACED, *OTHERS)]
     sources = [max(sizes.lengths) for sizes in (TRACED, *OTHERS)]
     named: dict[int, str] = {}
@@ -317,13 +320,13 @@ def dynamic_axes(tensors: Sequence[Tensor]) -> dict[int, str]:
     return named
 
 
-def grown(axes: dict[int, str]) -> dict[int, str]:
-    """The dimension names of the next state, whose decoded length is one larger."""
+def next_step_axes(axes: dict[int, str]) -> dict[int, str]:
+    """Return the dimension names of the next state, whose decoded length is one larger."""
     return {axis: f"next_{name}" if name.startswith("length") else name for axis, name in axes.items()}
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def suppress_output() -> Iterator[None]:
     """Suppress all output of the tracer and the exporter; the traces are verified afterwards.
 
     The exporter prints some warnings, and a whole graph on failure, from C++, so the file descriptors are redirected.
@@ -331,15 +334,15 @@ def quiet() -> Iterator[None]:
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     for stream in streams:
         stream.flush()
-    kept = {number: os.dup(number) for number in (1, 2)}
-    with open(os.devnull, "w") as nowhere, warnings.catch_warnings():
+    saved = {number: os.dup(number) for number in (1, 2)}
+    with open(os.devnull, "w") as null, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            for number in kept:
-                os.dup2(nowhere.fileno(), number)
-            with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            for number in saved:
+                os.dup2(null.fileno(), number)
+            with contextlib.redirect_stdout(null), contextlib.redirect_stderr(null):
                 yield
         finally:
-            for number, own in kept.items():
-                os.dup2(own, number)
-                os.close(own)
+            for number, copy in saved.items():
+                os.dup2(copy, number)
+                os.close(copy)

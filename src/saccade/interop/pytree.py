@@ -17,26 +17,26 @@ class Leaf(NamedTuple):
 
     name: str  # its path in the pytree: 0.past.keys
     tensor: Tensor
-    of_memory: bool  # whether it depends only on the memory
+    memory_only: bool  # True = depends on the memory alone, so it is equal in all steps
 
 
-def leaves(value: Any, name: str = "", of_memory: bool = False) -> Iterator[Leaf]:
-    """All tensors and integers of a pytree, in order."""
+def leaves(value: Any, name: str = "", memory_only: bool = False) -> Iterator[Leaf]:
+    """Yield all tensors and integers of a pytree, in order."""
     if isinstance(value, Tensor):
-        yield Leaf(name, value, of_memory)
+        yield Leaf(name, value, memory_only)
     elif isinstance(value, int) and not isinstance(value, bool):
-        yield Leaf(name, torch.tensor(value), of_memory)
+        yield Leaf(name, torch.tensor(value), memory_only)
     elif isinstance(value, PerSentence):
         yield from leaves(value.value, name, True)
     elif isinstance(value, Shared):
         return  # equal for all inputs: a constant of the graph
     else:
         for part, inner in children(value):
-            yield from leaves(inner, f"{name}.{part}" if name else part, of_memory)
+            yield from leaves(inner, f"{name}.{part}" if name else part, memory_only)
 
 
 def children(value: Any) -> list[tuple[str, Any]]:
-    """The named children of a container."""
+    """Return the named children of a container."""
     if value is None or isinstance(value, str | float | bool):
         return []
     if isinstance(value, dict):
@@ -51,7 +51,7 @@ def children(value: Any) -> list[tuple[str, Any]]:
 
 
 def with_leaves(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """A pytree of the same structure with its leaves replaced by `tensors`, in order."""
+    """Return a pytree of the same structure with its leaves replaced by `tensors`, in order."""
     if isinstance(value, Tensor) or (isinstance(value, int) and not isinstance(value, bool)):
         return next(tensors)
     if value is None or isinstance(value, str | float | bool | Shared):

@@ -35,13 +35,13 @@ MAX_POSITIONS = 2048  # positions of the sinusoid table in a graph; the layer it
 
 
 def traceable(model: nn.Module) -> nn.Module:
-    """A copy of a model for tracing."""
-    found = copy.deepcopy(model).eval()
-    for part in found.modules():
-        change = FORMS.get(type(part))
-        if change is not None:
-            change(part)
-    return found
+    """Return a copy of a model for tracing."""
+    copied = copy.deepcopy(model).eval()
+    for layer in copied.modules():
+        replace = REPLACEMENTS.get(type(layer))
+        if replace is not None:
+            replace(layer)
+    return copied
 
 
 def with_long_table(layer: SinusoidalPositions) -> None:
@@ -57,7 +57,7 @@ def with_window_mask(layer: LocalSelfAttention) -> None:
 def attend_with_window_mask(
     layer: LocalSelfAttention, x: Tensor, layout: PackedLayout, *, causal: bool = False, record: bool = False
 ) -> SublayerOutput:
-    """x (N, D); a padding position attends to itself, as in `local_attend`."""
+    """Dense self-attention over packed x (N, D); a padding position attends to itself, as in `local_attend`."""
     qkv = layout.unpack(layer.query_key_value(x))  # (B, T, 3D)
     query, key, value = (split_heads(part, layer.heads) for part in qkv.chunk(3, -1))
     positions = torch.arange(qkv.size(1), device=x.device)
@@ -75,7 +75,7 @@ def with_band_mask(layer: LocalCrossAttention) -> None:
 def step_with_band_mask(
     layer: LocalCrossAttention, x: Tensor, memory: MemoryCache, position: int, *, record: bool = False
 ) -> SublayerOutput:
-    """One new position x (N, D)."""
+    """Cross-attention of one new position x (N, D)."""
     query, window = layer.query(x), layer.band.window(position, memory.counts)
     assert memory.padded is not None, "a traced model runs without kernels"
     attended = memory_reference(query, memory.padded, memory.counts, layer.heads, window=window, record=True)
@@ -88,7 +88,7 @@ def with_all_experts(layer: MixtureOfExperts) -> None:
 
 
 def all_experts(layer: MixtureOfExperts, x: Tensor, layout: PackedLayout | None = None) -> SublayerOutput:
-    """x (N, D)."""
+    """Mixture of experts for x (N, D) that computes every expert."""
     scores = layer.scores(x)  # (N, E)
     best, chosen = scores.topk(layer.per_token, -1)  # (N, k)
     gates = torch.zeros_like(scores).scatter(1, chosen, layer.gates(scores, best))  # (N, E)
@@ -105,11 +105,11 @@ def with_all_tokens(layer: Bidirectional) -> None:
 def all_tokens(
     layer: Bidirectional, embed: Callable[[Tensor], Tensor], tokens: Tensor, mask: Tensor
 ) -> tuple[Tensor, RecurrentState, RecurrentState]:
-    """tokens (B, S), mask (B, S)."""
+    """Run both directions over the embeddings of tokens (B, S); mask (B, S), True = real position."""
     return layer(embed(tokens), mask)  # type: ignore[no-any-return]
 
 
-FORMS: Mapping[type[nn.Module], Callable[[Any], None]] = {
+REPLACEMENTS: Mapping[type[nn.Module], Callable[[Any], None]] = {
     SinusoidalPositions: with_long_table,
     LocalSelfAttention: with_window_mask,
     LocalCrossAttention: with_band_mask,
@@ -137,5 +137,5 @@ def lengths_recorded(model: nn.Module) -> Iterator[None]:
 
 
 def length(value: Any) -> Any:
-    """`len` whose result for a tensor is recorded in a trace."""
+    """Return `len(value)`; for a tensor, the result is recorded in a trace."""
     return value.size(0) if isinstance(value, Tensor) else builtins.len(value)

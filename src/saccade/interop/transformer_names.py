@@ -20,79 +20,79 @@ from torch import Tensor
 
 
 class Entry(NamedTuple):
-    """One of our parameters and the Hugging Face parameters that it is the concatenation of, along the rows."""
+    """One of our parameters and the Hugging Face parameters that it concatenates, along the rows."""
 
     ours: str
     theirs: tuple[str, ...]
-    rows: bool = False  # whether its first dimension is the residual stream
-    columns: bool = False  # whether its second dimension is the residual stream
+    permutes_rows: bool = False  # True = its first dimension is the residual stream
+    permutes_columns: bool = False  # True = its second dimension is the residual stream
 
 
 def stream_order(width: int) -> Tensor:
-    """The permutation from our residual dimensions to theirs: sines first, then cosines."""
+    """Return the permutation from our residual dimensions to those of Hugging Face: sines first, then cosines."""
     return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
 
 
 def entries(encoder_layers: int, decoder_layers: int, *, final_norms: bool) -> Iterator[Entry]:
-    """All parameters except the embedding and position tables."""
+    """Yield the entries of all parameters except the embedding and position tables."""
     for side, layers in (("encoder", encoder_layers), ("decoder", decoder_layers)):
         for layer in range(layers):
             ours, theirs = f"{side}.{layer}", f"model.{side}.layers.{layer}"
             self_attention = tuple(f"{theirs}.self_attn.{part}_proj" for part in "qkv")
-            yield from reading(f"{ours}.attention.query_key_value", *self_attention)
-            yield from writing(f"{ours}.attention.output", f"{theirs}.self_attn.out_proj")
+            yield from linear_from_stream(f"{ours}.attention.query_key_value", *self_attention)
+            yield from linear_to_stream(f"{ours}.attention.output", f"{theirs}.self_attn.out_proj")
             yield from norm(f"{ours}.attention_residual.norm", f"{theirs}.self_attn_layer_norm")
             if side == "decoder":
                 cross = f"{theirs}.encoder_attn"
-                yield from reading(f"{ours}.cross.query", f"{cross}.q_proj")
-                yield from reading(f"{ours}.cross.key_value", f"{cross}.k_proj", f"{cross}.v_proj")
-                yield from writing(f"{ours}.cross.output", f"{cross}.out_proj")
+                yield from linear_from_stream(f"{ours}.cross.query", f"{cross}.q_proj")
+                yield from linear_from_stream(f"{ours}.cross.key_value", f"{cross}.k_proj", f"{cross}.v_proj")
+                yield from linear_to_stream(f"{ours}.cross.output", f"{cross}.out_proj")
                 yield from norm(f"{ours}.cross_residual.norm", f"{cross}_layer_norm")
-            yield from reading(f"{ours}.feed_forward.expand", f"{theirs}.fc1")
-            yield from writing(f"{ours}.feed_forward.contract", f"{theirs}.fc2")
+            yield from linear_from_stream(f"{ours}.feed_forward.expand", f"{theirs}.fc1")
+            yield from linear_to_stream(f"{ours}.feed_forward.contract", f"{theirs}.fc2")
             yield from norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
         if final_norms:
             yield from norm(f"{side}_norm", f"model.{side}.layer_norm")
 
 
-def reading(ours: str, *theirs: str) -> Iterator[Entry]:
-    """A linear layer that reads from the residual stream."""
-    yield Entry(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), columns=True)
+def linear_from_stream(ours: str, *theirs: str) -> Iterator[Entry]:
+    """Yield the entries of a linear layer that reads from the residual stream."""
+    yield Entry(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), permutes_columns=True)
     yield Entry(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs))
 
 
-def writing(ours: str, theirs: str) -> Iterator[Entry]:
-    """A linear layer that writes to the residual stream."""
-    yield Entry(f"{ours}.weight", (f"{theirs}.weight",), rows=True)
-    yield Entry(f"{ours}.bias", (f"{theirs}.bias",), rows=True)
+def linear_to_stream(ours: str, theirs: str) -> Iterator[Entry]:
+    """Yield the entries of a linear layer that writes to the residual stream."""
+    yield Entry(f"{ours}.weight", (f"{theirs}.weight",), permutes_rows=True)
+    yield Entry(f"{ours}.bias", (f"{theirs}.bias",), permutes_rows=True)
 
 
 def norm(ours: str, theirs: str) -> Iterator[Entry]:
-    """A layer norm of the residual stream."""
-    yield Entry(f"{ours}.weight", (f"{theirs}.weight",), rows=True)
-    yield Entry(f"{ours}.bias", (f"{theirs}.bias",), rows=True)
+    """Yield the entries of a layer norm of the residual stream."""
+    yield Entry(f"{ours}.weight", (f"{theirs}.weight",), permutes_rows=True)
+    yield Entry(f"{ours}.bias", (f"{theirs}.bias",), permutes_rows=True)
 
 
 def table(ours: str, theirs: str) -> Entry:
-    """A table whose rows are vectors of the residual stream: embeddings, the output layer, positions."""
-    return Entry(ours, (theirs,), columns=True)
+    """Return the entry of a table of vectors of the residual stream: embeddings, the output layer, positions."""
+    return Entry(ours, (theirs,), permutes_columns=True)
 
 
 def to_theirs(entry: Entry, tensors: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
-    """The Hugging Face parameters of an entry, each with its own storage."""
-    whole = ordered(tensors[entry.ours].detach(), entry, order)
-    parts = whole.chunk(len(entry.theirs))
+    """Return the Hugging Face parameters of an entry, each with its own storage."""
+    concatenated = permute_stream(tensors[entry.ours].detach(), entry, order)
+    parts = concatenated.chunk(len(entry.theirs))
     return {name: part.clone().contiguous() for name, part in zip(entry.theirs, parts, strict=True)}
 
 
 def to_ours(entry: Entry, tensors: Mapping[str, Tensor], order: Tensor) -> Tensor:
-    """Our parameter of an entry."""
-    whole = torch.cat([tensors[name].float() for name in entry.theirs])
-    return ordered(whole, entry, order.argsort())
+    """Return our parameter of an entry."""
+    concatenated = torch.cat([tensors[name].float() for name in entry.theirs])
+    return permute_stream(concatenated, entry, order.argsort())
 
 
-def ordered(tensor: Tensor, entry: Entry, order: Tensor) -> Tensor:
-    """A tensor with its residual-stream dimensions permuted."""
-    if entry.rows:
+def permute_stream(tensor: Tensor, entry: Entry, order: Tensor) -> Tensor:
+    """Return a tensor with its residual-stream dimensions permuted."""
+    if entry.permutes_rows:
         tensor = tensor.index_select(0, order)
-    return tensor.index_select(1, order) if entry.columns else tensor
+    return tensor.index_select(1, order) if entry.permutes_columns else tensor

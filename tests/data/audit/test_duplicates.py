@@ -26,7 +26,7 @@ def fill(counter: DuplicateCounter, corpus: int, pairs: list[tuple[str, str]], f
 @given(pairs=st.lists(st.tuples(Text, Text), max_size=60), buffered=st.sampled_from([5, 1000]), size=st.integers(1, 9))
 def test_counts_equal_the_reference(pairs: list[tuple[str, str]], buffered: int, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subject, "BUFFERED", buffered)
+        patch.setattr(subject, "MAX_BUFFERED", buffered)
         counter = DuplicateCounter()
         starts = list(range(0, len(pairs), size))
         for start in reversed(starts):  # chunks may arrive in any order
@@ -54,7 +54,7 @@ def test_earlier_pair_may_be_in_another_corpus() -> None:
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_temporary_files_are_removed(finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "BUFFERED", 10)
+    monkeypatch.setattr(subject, "MAX_BUFFERED", 10)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     counter = DuplicateCounter()
     fill(counter, 0, [(str(number), "t") for number in range(1000)])

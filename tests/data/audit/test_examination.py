@@ -90,12 +90,12 @@ def test_every_kind_is_tested() -> None:
 def test_useless_data_is_an_error(side: str, kind: str) -> None:
     text = "" if kind == "empty-source" else "always the same"
     report = examined([pair._replace(**{side: text}) for pair in GOOD])
-    assert [fault.kind for fault in report.of("error")] == [kind]
+    assert [fault.kind for fault in report.faults_of("error")] == [kind]
     assert report.warnings()[0].startswith("error: 100 pairs (100 %) have ")
 
 
 def test_few_pairs_are_not_an_error() -> None:
-    assert not examined([Pair("a", "x"), Pair("b", "x")]).of("error")
+    assert not examined([Pair("a", "x"), Pair("b", "x")]).faults_of("error")
     assert examined([]).faults == ()
 
 
@@ -148,7 +148,7 @@ def test_findings_round_trip(pairs: list[Pair], first: int) -> None:
     again = Findings.from_bytes(findings.to_bytes())
     assert again.to_bytes() == findings.to_bytes()
     assert np.array_equal(again.pair_keys, findings.pair_keys)
-    assert (len(again), again.found) == (len(pairs), findings.found)
+    assert (len(again), again.faults) == (len(pairs), findings.faults)
 
 
 @given(pairs=Pairs)

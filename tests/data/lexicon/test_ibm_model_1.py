@@ -136,5 +136,5 @@ def test_unusable_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
         learn_translations([Pair("", "x"), Pair("a", " ")])
     with pytest.raises(TypeError, match="several times"):
         learn_translations(iter(HOUSES))
-    monkeypatch.setattr(ibm_model, "LONGEST", 2)
+    monkeypatch.setattr(ibm_model, "MAX_SENTENCE_WORDS", 2)
     assert "c" not in learn_translations([Pair("a b", "x"), Pair("a b c", "x")]).source_words

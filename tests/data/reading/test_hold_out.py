@@ -57,7 +57,7 @@ def test_equal_sources_are_not_separated(pairs: list[Pair], count: int, chunk: i
 
 
 def test_bounded_memory_selects_the_same_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hold_out, "SPARE", 10)
+    monkeypatch.setattr(hold_out, "SPARE_CANDIDATES", 10)
     generator = random.Random(4)
     pairs = [Pair(f"sentence {generator.randrange(3000)}", str(number)) for number in range(5000)]
     selector = HoldOutSelector(50)

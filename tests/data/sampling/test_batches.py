@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generated_corpus import corpus_of, sentence_lengths
-from saccade.data.sampling.batches import Batch, bucket_by_length, collate, cut_into_batches, sorted_batches, source_to
+from saccade.data.sampling.batches import (
+    Batch,
+    bucket_by_length,
+    collate,
+    cut_into_batches,
+    move_source,
+    sorted_batches,
+)
 from saccade.interface import Source
 from saccade.symbols import Symbols
 
@@ -54,7 +61,7 @@ class TestCollate:
 
     def test_nested_sources_are_moved(self) -> None:
         mask = torch.ones(1, 2, dtype=torch.bool)
-        inner = source_to(Source((Source(torch.zeros(1, 2), mask),), mask), "meta").values
+        inner = move_source(Source((Source(torch.zeros(1, 2), mask),), mask), "meta").values
         assert isinstance(inner, tuple)
         assert inner[0].mask.device.type == "meta"
 

@@ -12,7 +12,7 @@ from saccade.data.tokenizers.unigram_training import (
     Spans,
     best_segmentations,
     expected_counts,
-    seed,
+    seed_pieces,
     train_unigram,
 )
 
@@ -48,7 +48,7 @@ def probability(segmentation: list[str], scores: dict[str, float]) -> float:
 
 
 def test_seed_pieces_are_the_alphabet_and_repeated_substrings(string: str, spans: Spans) -> None:
-    pieces = seed(string, spans)
+    pieces = seed_pieces(string, spans)
     found = spellings(string, pieces)
     counted: Counter[str] = Counter()
     for word, count in WORDS.items():
@@ -63,7 +63,7 @@ def test_seed_pieces_are_the_alphabet_and_repeated_substrings(string: str, spans
 
 
 def test_expected_counts_equal_enumeration(string: str, spans: Spans) -> None:
-    pieces = seed(string, spans)
+    pieces = seed_pieces(string, spans)
     names = spellings(string, pieces)
     scores = dict(zip(names, pieces.scores.tolist(), strict=True))
     expected = dict.fromkeys(names, 0.0)
@@ -78,7 +78,7 @@ def test_expected_counts_equal_enumeration(string: str, spans: Spans) -> None:
 
 @pytest.mark.parametrize("divided", [False, True])
 def test_viterbi_equals_enumeration(string: str, spans: Spans, divided: bool) -> None:
-    pieces = seed(string, spans)
+    pieces = seed_pieces(string, spans)
     names = spellings(string, pieces)
     scores = dict(zip(names, pieces.scores.tolist(), strict=True))
     long_ones = Spans(spans.starts[:-1], spans.lengths[:-1], spans.counts[:-1])  # one letter cannot be divided

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 PARTITIONS = 256  # temporary files
-BUFFERED = 1 << 17  # pairs buffered in memory before they are written to the files
-EXAMPLES = 5
+MAX_BUFFERED = 1 << 17  # pairs buffered in memory before they are written to the files
+MAX_EXAMPLES = 5
 
 Keys = NDArray[np.uint64]
 
@@ -55,7 +55,7 @@ class DuplicateCounter:
         records["corpus"], records["number"] = corpus, numbers
         self._buffer.append(records)
         self._buffered += len(records)
-        if self._buffered >= BUFFERED:
+        if self._buffered >= MAX_BUFFERED:
             self._spill()
 
     def count(self) -> None:
@@ -92,7 +92,7 @@ class DuplicateCounter:
         order = np.argsort(records["source"], kind="stable")
         sources = records["source"][order]
         equal_to_next = sources[1:] == sources[:-1]
-        shared = np.zeros(len(records), dtype=bool)  # most sources are unique and need no further sorting
+        shared = np.zeros(len(records), dtype=bool)  # most sources are unique and are not sorted again
         shared[1:] |= equal_to_next
         shared[:-1] |= equal_to_next
         records = records[order[shared]]
@@ -101,7 +101,7 @@ class DuplicateCounter:
         by_position = (records["number"], records["corpus"])
         # The pairs of each source in corpus order: compare each target with that of the first pair.
         ordered = records[np.lexsort((*by_position, records["source"]))]
-        starts = beginnings(ordered["source"])
+        starts = run_starts(ordered["source"])
         firsts = np.flatnonzero(starts)[np.cumsum(starts) - 1]
         other = ordered["pair"] != ordered["pair"][firsts]
         group = np.cumsum(starts) - 1
@@ -109,25 +109,28 @@ class DuplicateCounter:
         self.ambiguous_examples = earliest(self.ambiguous_examples, ordered, other, firsts)
         # The occurrences of each pair in corpus order: all but the first are duplicates.
         ordered = records[np.lexsort((*by_position, records["pair"]))]
-        starts = beginnings(ordered["pair"])
+        starts = run_starts(ordered["pair"])
         firsts = np.flatnonzero(starts)[np.cumsum(starts) - 1]
         self.duplicates += int(np.count_nonzero(~starts))
         self.duplicate_examples = earliest(self.duplicate_examples, ordered, ~starts, firsts)
 
 
-def beginnings(keys: Keys) -> NDArray[np.bool_]:
-    """True at the start of each run of equal keys."""
+def run_starts(keys: Keys) -> NDArray[np.bool_]:
+    """Return a mask: True = the first key of a run of equal keys."""
     return np.concatenate([[True], keys[1:] != keys[:-1]])
 
 
 def earliest(
     examples: list[Repeat], records: Records, chosen: NDArray[np.bool_], firsts: NDArray[np.int64]
 ) -> list[Repeat]:
-    """The first EXAMPLES of the given examples and the chosen records; `firsts` are indices of the earlier records."""
+    """Return the first MAX_EXAMPLES repeats of `examples` and of the records where `chosen` is True.
+
+    `firsts` are the indices of the records that they repeat.
+    """
     (indices,) = np.nonzero(chosen)
-    order = np.lexsort((records["number"][indices], records["corpus"][indices]))[:EXAMPLES]
-    found = list(examples)
+    order = np.lexsort((records["number"][indices], records["corpus"][indices]))[:MAX_EXAMPLES]
+    repeats = list(examples)
     for index in indices[order].tolist():
-        one, first = records[index], records[firsts[index]]
-        found.append(Repeat(int(one["corpus"]), int(one["number"]), int(first["corpus"]), int(first["number"])))
-    return sorted(found)[:EXAMPLES]
+        repeat, first = records[index], records[firsts[index]]
+        repeats.append(Repeat(int(repeat["corpus"]), int(repeat["number"]), int(first["corpus"]), int(first["number"])))
+    return sorted(repeats)[:MAX_EXAMPLES]

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.data.audit.duplicates import EXAMPLES, DuplicateCounter, Keys, Repeat
+from saccade.data.audit.duplicates import MAX_EXAMPLES, DuplicateCounter, Keys, Repeat
 from saccade.data.audit.report import (
     KINDS,
-    LONG,
-    MIN_TO_JUDGE,
-    RATIO,
-    RATIO_FROM,
+    MAX_CHARACTERS,
+    MAX_LENGTH_RATIO,
+    MIN_PAIRS_FOR_ERROR,
+    MIN_RATIO_CHARACTERS,
     SEVERITIES,
     DataReport,
     Fault,
@@ -44,8 +44,8 @@ class Example(NamedTuple):
     text: str
 
 
-class Found(NamedTuple):
-    """The number of pairs of a chunk with a fault, and the first of them."""
+class FaultCount(NamedTuple):
+    """The number of pairs of a chunk that have a fault, and the first of them as examples."""
 
     total: int
     examples: list[Example]
@@ -61,7 +61,7 @@ class Findings:
     longest_source: int
     longest_target: int
     target_keys: tuple[int, int]  # minimum and maximum: equal if all targets are equal
-    found: Mapping[str, Found]
+    faults: Mapping[str, FaultCount]
     source_keys: Keys
     pair_keys: Keys
 
@@ -82,9 +82,9 @@ class Findings:
         end = 8 + int.from_bytes(data[:8], "little")
         header = json.loads(data[8:end])
         header["target_keys"] = tuple(header["target_keys"])
-        header["found"] = {
-            kind: Found(total, [Example(*example) for example in examples])
-            for kind, (total, examples) in header["found"].items()
+        header["faults"] = {
+            kind: FaultCount(total, [Example(*example) for example in examples])
+            for kind, (total, examples) in header["faults"].items()
         }
         source_keys, pair_keys = np.frombuffer(data[end:], dtype="<u8").astype(np.uint64).reshape(2, -1)
         return cls(**header, source_keys=source_keys, pair_keys=pair_keys)
@@ -97,28 +97,31 @@ def examine_chunk(pairs: Sequence[Pair], first: int) -> Findings:
     texts = [normalize(text, "nfkc") for text in raw]
     keys = keys_of(texts)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=2 * count)
-    found: dict[str, Found] = {}
+    faults: dict[str, FaultCount] = {}
 
-    def note(kind: str, indices: Iterable[int]) -> None:
+    def record(kind: str, indices: Iterable[int]) -> None:
         """Record a fault; `indices` point into the texts: sources first, then targets."""
         by_pair: dict[int, int] = {}
         for index in indices:
             by_pair.setdefault(index % count, index)
         if by_pair:
-            shown = sorted(by_pair.items())[:EXAMPLES]
+            shown = sorted(by_pair.items())[:MAX_EXAMPLES]
             examples = [Example(first + pair, describe(kind, raw[index], index < count)) for pair, index in shown]
-            found[kind] = Found(len(by_pair), examples)
+            faults[kind] = FaultCount(len(by_pair), examples)
 
     source_lengths, target_lengths = lengths[:count], lengths[count:]
     longer, shorter = np.maximum(source_lengths, target_lengths), np.minimum(source_lengths, target_lengths)
     longer_side = np.where(source_lengths >= target_lengths, 0, count) + np.arange(count)
-    note("empty-source", np.flatnonzero(source_lengths == 0).tolist())
-    note("empty-target", (count + np.flatnonzero(target_lengths == 0)).tolist())
-    note("identical", np.flatnonzero((keys[:count] == keys[count:]) & (shorter > 0)).tolist())
-    note("long", np.flatnonzero(lengths > LONG).tolist())
-    note("ratio", longer_side[(longer > RATIO * shorter) & (longer > RATIO_FROM) & (shorter > 0)].tolist())
+    record("empty-source", np.flatnonzero(source_lengths == 0).tolist())
+    record("empty-target", (count + np.flatnonzero(target_lengths == 0)).tolist())
+    record("identical", np.flatnonzero((keys[:count] == keys[count:]) & (shorter > 0)).tolist())
+    record("long", np.flatnonzero(lengths > MAX_CHARACTERS).tolist())
+    record(
+        "ratio",
+        longer_side[(longer > MAX_LENGTH_RATIO * shorter) & (longer > MIN_RATIO_CHARACTERS) & (shorter > 0)].tolist(),
+    )
     for kind, indices in find_suspicious_characters(raw).items():
-        note(kind, indices)
+        record(kind, indices)
 
     return Findings(
         first=first,
@@ -127,14 +130,14 @@ def examine_chunk(pairs: Sequence[Pair], first: int) -> Findings:
         longest_source=int(source_lengths.max(initial=0)),
         longest_target=int(target_lengths.max(initial=0)),
         target_keys=(int(keys[count:].min()), int(keys[count:].max())) if count else (sys.maxsize, 0),
-        found=found,
+        faults=faults,
         source_keys=keys[:count],
         pair_keys=combine(keys[:count], keys[count:]),
     )
 
 
 def keys_of(texts: Iterable[str]) -> Keys:
-    """A 64-bit hash of each text, equal in every process."""
+    """Return a 64-bit hash of each text, equal in every process."""
     blake2b = hashlib.blake2b
     digests = b"".join([blake2b(text.encode("utf-8"), digest_size=8).digest() for text in texts])
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
@@ -148,7 +151,7 @@ def combine(source_keys: Keys, target_keys: Keys) -> Keys:
 
 
 def describe(kind: str, text: str, is_source: bool) -> str:
-    """An example of a fault: the code point if it is a fault of characters, the side, and an excerpt of the text."""
+    """Describe an example of a fault: the code point (for a faulty character), the side, and an excerpt of the text."""
     if kind in ("empty-source", "empty-target"):
         return ""
     middle = first_position(kind, text)
@@ -200,13 +203,13 @@ class Overlap:
         nearest = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         (hits,) = np.nonzero(self._keys[nearest] == keys)
         self._seen[nearest[hits]] = True
-        for hit in hits[:EXAMPLES].tolist():
+        for hit in hits[:MAX_EXAMPLES].tolist():
             text = excerpt(self._pairs[int(self._indices[nearest[hit]])].source)
             self._examples.append((corpus, Example(int(numbers[hit]), text)))
-        self._examples = sorted(self._examples)[:EXAMPLES]
+        self._examples = sorted(self._examples)[:MAX_EXAMPLES]
 
     def fault(self, corpora: Sequence[str]) -> Fault | None:
-        """The fault, if some held-out pairs occur in the training data."""
+        """Return the fault if some held-out pairs occur in the training data, else None."""
         count = int(self._counts[self._seen].sum())
         if not count:
             return None
@@ -250,10 +253,10 @@ class Examination:
         self._target_characters += findings.target_characters
         self._longest_source = max(self._longest_source, findings.longest_source)
         self._longest_target = max(self._longest_target, findings.longest_target)
-        for kind, (total, examples) in findings.found.items():
+        for kind, (total, examples) in findings.faults.items():
             self._counts[kind] += total
             kept = [*self._examples.get(kind, ()), *((corpus, example) for example in examples)]
-            self._examples[kind] = sorted(kept)[:EXAMPLES]
+            self._examples[kind] = sorted(kept)[:MAX_EXAMPLES]
         sources = int(findings.source_keys.min()), int(findings.source_keys.max())
         self._source_keys = merge_ranges(self._source_keys, sources)
         self._target_keys = merge_ranges(self._target_keys, findings.target_keys)
@@ -264,22 +267,22 @@ class Examination:
         self._duplicates.add(corpus, *pairs)
 
     def finish(self) -> DataReport:
-        """The data report; call it once, at the end."""
+        """Return the data report; call it once, at the end."""
         faults = [
             make_fault(kind, count, self._pairs, located(self._examples[kind], self._corpora))
             for kind, count in self._counts.items()
         ]
         for kind, keys in (("equal-sources", self._source_keys), ("equal-targets", self._target_keys)):
-            if keys is not None and keys[0] == keys[1] != int(EMPTY_KEY[0]) and self._pairs >= MIN_TO_JUDGE:
+            if keys is not None and keys[0] == keys[1] != int(EMPTY_KEY[0]) and self._pairs >= MIN_PAIRS_FOR_ERROR:
                 faults.append(make_fault(kind, self._pairs, self._pairs))
-        counted = self._duplicates
-        counted.count()
-        if counted.duplicates:
-            examples = self._describe_repeats("repeats", counted.duplicate_examples)
-            faults.append(make_fault("duplicate", counted.duplicates, self._pairs, examples))
-        if counted.ambiguous:
-            examples = self._describe_repeats("has the source of", counted.ambiguous_examples)
-            faults.append(make_fault("ambiguous", counted.ambiguous, self._pairs, examples))
+        duplicates = self._duplicates
+        duplicates.count()
+        if duplicates.duplicates:
+            examples = self._describe_repeats("repeats", duplicates.duplicate_examples)
+            faults.append(make_fault("duplicate", duplicates.duplicates, self._pairs, examples))
+        if duplicates.ambiguous:
+            examples = self._describe_repeats("has the source of", duplicates.ambiguous_examples)
+            faults.append(make_fault("ambiguous", duplicates.ambiguous, self._pairs, examples))
         faults += [fault for overlap in self._overlaps if (fault := overlap.fault(self._corpora))]
         order = list(KINDS)
         return DataReport(
@@ -292,12 +295,12 @@ class Examination:
             faults=tuple(sorted(faults, key=lambda fault: (SEVERITIES.index(fault.severity), order.index(fault.kind)))),
         )
 
-    def _describe_repeats(self, how: str, repeats: Iterable[Repeat]) -> tuple[FaultExample, ...]:
-        """Examples that name the earlier pair."""
+    def _describe_repeats(self, verb: str, repeats: Iterable[Repeat]) -> tuple[FaultExample, ...]:
+        """Return examples that name the earlier pair, as in 'repeats pair 7'."""
         examples: list[FaultExample] = []
         for repeat in repeats:
             where = "" if repeat.first_corpus == repeat.corpus else f" of {self._corpora[repeat.first_corpus]}"
-            text = f"{how} pair {repeat.first_number:,}{where}"
+            text = f"{verb} pair {repeat.first_number:,}{where}"
             examples.append(FaultExample(self._corpora[repeat.corpus], repeat.number, text))
         return tuple(examples)
 

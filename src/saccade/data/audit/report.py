@@ -10,11 +10,12 @@ from typing import Any, Literal, NamedTuple
 Severity = Literal["error", "warning", "information"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "information")
 
-LONG = 5_000
+MAX_CHARACTERS = 5_000
 """A text with more characters is reported as very long."""
-RATIO = 9
-"""A larger length ratio of the sides is reported, if the longer side has more than `RATIO_FROM` characters."""
-RATIO_FROM = 20
+MAX_LENGTH_RATIO = 9
+"""A larger length ratio of source and target is reported."""
+MIN_RATIO_CHARACTERS = 20
+"""The length ratio is not checked if neither text has more characters."""
 
 
 class FaultKind(NamedTuple):
@@ -25,7 +26,7 @@ class FaultKind(NamedTuple):
     hint: str
 
 
-# A tolerated share of 1 never warns. Corpora of millions of lines have a few of every fault, which need no warning.
+# A tolerated share of 1 means no warning. A corpus of millions of pairs has a few of every fault.
 KINDS: dict[str, FaultKind] = {
     "empty-source": FaultKind("have an empty source", 0.01, "such pairs are dropped; are the files aligned?"),
     "empty-target": FaultKind("have an empty target", 0.01, "such pairs are dropped; are the files aligned?"),
@@ -53,10 +54,10 @@ KINDS: dict[str, FaultKind] = {
     ),
     "direction": FaultKind("hold bidirectional control characters", 0.05, "expected only in right-to-left scripts"),
     "long": FaultKind(
-        f"have a side of more than {LONG:,} characters", 0.001, "documents instead of sentences? split them"
+        f"have a side of more than {MAX_CHARACTERS:,} characters", 0.001, "documents instead of sentences? split them"
     ),
     "ratio": FaultKind(
-        f"have a side that is more than {RATIO} times longer than the other",
+        f"have a side that is more than {MAX_LENGTH_RATIO} times longer than the other",
         0.01,
         "such pairs are rarely translations; --data.max-ratio drops them",
     ),
@@ -77,8 +78,8 @@ KINDS: dict[str, FaultKind] = {
 SINGULAR = {"have": "has", "hold": "holds", "repeat": "repeats", "are": "is"}
 OVERLAPS = frozenset({"valid-pair", "valid-source", "test-pair", "test-source"})
 # If every pair has one of these faults, the data is useless for training.
-WORTHLESS_IF_ALL = frozenset({"empty-source", "empty-target", "equal-sources", "equal-targets"})
-MIN_TO_JUDGE = 10  # a toy corpus of three pairs may well have equal targets
+ERROR_IF_ALL = frozenset({"empty-source", "empty-target", "equal-sources", "equal-targets"})
+MIN_PAIRS_FOR_ERROR = 10  # in three pairs, equal targets may be a coincidence
 
 
 @dataclass(frozen=True)
@@ -122,14 +123,14 @@ class DataReport:
     longest_target: int
     faults: tuple[Fault, ...] = ()
 
-    def of(self, severity: Severity) -> tuple[Fault, ...]:
+    def faults_of(self, severity: Severity) -> tuple[Fault, ...]:
         """The faults of one severity."""
         return tuple(fault for fault in self.faults if fault.severity == severity)
 
     def warnings(self) -> list[str]:
         """One line for each error and warning."""
         lines: list[str] = []
-        for fault in (*self.of("error"), *self.of("warning")):
+        for fault in (*self.faults_of("error"), *self.faults_of("warning")):
             where = f" (first: {fault.examples[0].corpus}, pair {fault.examples[0].pair:,})" if fault.examples else ""
             lines.append(f"{fault.severity}: {fault}{where}; {KINDS[fault.kind].hint}")
         return lines
@@ -141,7 +142,7 @@ class DataReport:
             f"longest texts: {self.longest_source:,} and {self.longest_target:,} characters",
         ]
         for severity in SEVERITIES:
-            for fault in self.of(severity):
+            for fault in self.faults_of(severity):
                 lines.append(f"{severity}: {fault}")
                 lines += [f"    {example}" for example in fault.examples]
                 if severity != "information":
@@ -156,7 +157,7 @@ class DataReport:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> DataReport:
-        """The inverse of `to_json`."""
+        """Return the report that `to_json` serialized."""
         faults = tuple(
             Fault(**{**fault, "examples": tuple(FaultExample(**example) for example in fault["examples"])})
             for fault in values["faults"]
@@ -165,14 +166,14 @@ class DataReport:
 
 
 def make_fault(kind: str, count: int, total: int, examples: tuple[FaultExample, ...] = ()) -> Fault:
-    """A fault of `count` of `total` pairs; the share decides the severity."""
+    """Return a fault that `count` of `total` pairs have; the share decides the severity."""
     share = count / total if total else 0.0
     severity: Severity = "information" if share <= KINDS[kind].tolerated else "warning"
-    if kind in WORTHLESS_IF_ALL and count == total >= MIN_TO_JUDGE:
+    if kind in ERROR_IF_ALL and count == total >= MIN_PAIRS_FOR_ERROR:
         severity = "error"
     return Fault(kind, severity, count, share, examples)
 
 
 def percentage(share: float) -> str:
-    """A share in percent with three significant digits: 12.4 %, 0.00345 %."""
+    """Format a share in percent with three significant digits: 12.4 %, 0.00345 %."""
     return f"{100 * share:.3g} %"

@@ -22,7 +22,7 @@ CHARACTER_KINDS = (
 )
 KIND_BITS, LEAD, CONTINUATION = 0x0F, 0x10, 0x20
 # The characters of bytes 0x80 to 0x9f in Windows-1252; five of these bytes are undefined.
-WINDOWS = {
+WINDOWS_1252 = {
     ord(bytes([byte]).decode("cp1252")): byte
     for byte in range(0x80, 0xA0)
     if byte not in (0x81, 0x8D, 0x8F, 0x90, 0x9D)
@@ -47,7 +47,7 @@ def character_table() -> NDArray[np.uint8]:
             table[start : end + 1] = CHARACTER_KINDS.index(kind)
     table[0xC2 : 0xF4 + 1] |= LEAD
     table[0x80 : 0xBF + 1] |= CONTINUATION
-    table[list(WINDOWS)] |= CONTINUATION
+    table[list(WINDOWS_1252)] |= CONTINUATION
     return table
 
 
@@ -55,7 +55,7 @@ TABLE = character_table()
 
 
 def find_suspicious_characters(texts: Sequence[str]) -> dict[str, list[int]]:
-    """For each kind, the ascending indices of the texts that contain such characters."""
+    """Return, for each kind, the ascending indices of the texts that contain such characters."""
     joined = "\n".join(texts)  # the line feed separates a lead byte from a continuation byte in the next text
     bits = TABLE[np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<u4")]
     ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
@@ -73,18 +73,18 @@ def find_suspicious_characters(texts: Sequence[str]) -> dict[str, list[int]]:
     return found
 
 
-MOJIBAKE = re.compile("Ã[\x80-\xbf" + "".join(map(chr, WINDOWS)) + "]|Â[\xa0-\xbf]|â(?:€|\x80)")
+MOJIBAKE = re.compile("Ã[\x80-\xbf" + "".join(map(chr, WINDOWS_1252)) + "]|Â[\xa0-\xbf]|â(?:€|\x80)")
 
 
 def is_mojibake(text: str) -> bool:
-    """Whether a text looks like UTF-8 that was decoded as Latin-1 or Windows-1252."""
+    """Return whether a text looks like UTF-8 that was decoded as Latin-1 or Windows-1252."""
     if MOJIBAKE.search(text):
         return True
-    try:  # other scripts have other lead bytes: encode the text back to bytes and test whether they are UTF-8
-        read = text.translate(WINDOWS).encode("latin-1").decode("utf-8")
+    try:  # in other scripts: encode the text back to bytes and test whether they are UTF-8
+        read = text.translate(WINDOWS_1252).encode("latin-1").decode("utf-8")
     except UnicodeError:
         return False
-    return sum(not character.isascii() for character in read) > 1  # a single one may be a coincidence: CAFÉ»
+    return sum(not character.isascii() for character in read) > 1  # one non-ASCII character may be a coincidence: CAFÉ»
 
 
 def first_position(kind: str, text: str) -> int:

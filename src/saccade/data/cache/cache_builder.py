@@ -14,7 +14,7 @@ from saccade.data.audit.examination import Examination, Findings
 from saccade.data.audit.report import DataReport
 from saccade.data.cache.corpus_files import CorpusWriter
 from saccade.data.cache.length_filters import DroppedPairs
-from saccade.data.chunk_jobs import Encode, Examine, map_chunks
+from saccade.data.chunk_jobs import EncodeJob, ExamineJob, map_chunks
 from saccade.data.config import DataConfig
 from saccade.data.reading.hold_out import HoldOutSelector, Keys, held_out_mask
 from saccade.data.reading.pair_files import Pair
@@ -41,42 +41,42 @@ def build_tokens(
         tokenizers = train_tokenizers(VocabularyPairs(config, examined, progress), config)
         progress("learning the vocabulary", examined.pairs, examined.pairs)
     save_tokenizers(folder, tokenizers)
-    held = encode(folder, config, tokenizers, examined, progress)
-    write_pairs(folder / VALID, valid or held)
+    held_out = encode(folder, config, tokenizers, examined, progress)
+    write_pairs(folder / VALID, valid or held_out)
     return tokenizers
 
 
-class Examined(NamedTuple):
+class ExaminationResult(NamedTuple):
     """Result of the first pass: the number of pairs, the data report, and the source keys of the held-out pairs."""
 
     pairs: int
     report: DataReport
-    held: Keys
+    held_out: Keys
 
 
-def examine(config: DataConfig, valid: list[Pair], progress: ProgressCallback) -> Examined:
-    """The first pass over all training pairs."""
+def examine(config: DataConfig, valid: list[Pair], progress: ProgressCallback) -> ExaminationResult:
+    """Examine all training pairs: the first pass over the files."""
     pairs = [0] * len(config.source)
     held_count = config.hold_out if config.valid_source is None else 0
     hold_out = HoldOutSelector(held_count)
     examination = Examination(config.source, valid)
-    with closing(map_chunks(training_chunks(config), Examine(keys=held_count > 0), config.workers)) as answers:
-        for chunk, answer in answers:
-            examination.add(chunk.corpus, Findings.from_bytes(answer.arrays["findings"].tobytes()))
-            hold_out.add(answer.arrays["keys"])
+    with closing(map_chunks(training_chunks(config), ExamineJob(keys=held_count > 0), config.workers)) as results:
+        for chunk, result in results:
+            examination.add(chunk.corpus, Findings.from_bytes(result.arrays["findings"].tobytes()))
+            hold_out.add(result.arrays["keys"])
             pairs[chunk.corpus] += len(chunk.pairs)
             progress("examining", sum(pairs), None)
     for source, count in zip(config.source, pairs, strict=True):
         if not count:
             raise SaccadeError("has no pairs", where=source, hint="give a file with at least one pair")
     progress("examining", sum(pairs), sum(pairs))
-    return Examined(sum(pairs), examination.finish(), hold_out.choose())
+    return ExaminationResult(sum(pairs), examination.finish(), hold_out.choose())
 
 
 class VocabularyPairs:
     """A re-iterable over the training pairs that the tokenizers are trained on."""
 
-    def __init__(self, config: DataConfig, examined: Examined, progress: ProgressCallback) -> None:
+    def __init__(self, config: DataConfig, examined: ExaminationResult, progress: ProgressCallback) -> None:
         self._config = config
         self._examined = examined
         self._progress = progress
@@ -89,28 +89,28 @@ class VocabularyPairs:
             before += len(chunk.pairs)
             taken = np.diff(numbers * wanted // total) > 0  # evenly spaced; all pairs if wanted == total
             pairs = [chunk.pairs[index] for index in np.flatnonzero(taken)]
-            for index in np.flatnonzero(~held_out_mask(pairs, self._examined.held)):
+            for index in np.flatnonzero(~held_out_mask(pairs, self._examined.held_out)):
                 yield pairs[index]
             self._progress("learning the vocabulary", before, None)
 
 
 def encode(
-    folder: Path, config: DataConfig, tokenizers: Tokenizers, examined: Examined, progress: ProgressCallback
+    folder: Path, config: DataConfig, tokenizers: Tokenizers, examined: ExaminationResult, progress: ProgressCallback
 ) -> list[Pair]:
     """Write the tokens of all training pairs; return the held-out pairs."""
     parts = [0] * len(config.source)
     dropped = DroppedPairs(max_length=config.max_length, max_ratio=config.max_ratio)
-    held: list[Pair] = []
+    held_out: list[Pair] = []
     done = 0
-    job = Encode(folder, max_length=config.max_length, max_ratio=config.max_ratio, held=examined.held)
+    job = EncodeJob(folder, max_length=config.max_length, max_ratio=config.max_ratio, held_out=examined.held_out)
     sizes = {"source_vocabulary": tokenizers.source.size, "target_vocabulary": tokenizers.target.size}
     with (
-        CorpusWriter(folder, **sizes) as store,
-        closing(map_chunks(training_chunks(config), job, config.workers)) as answers,
+        CorpusWriter(folder, **sizes) as writer,
+        closing(map_chunks(training_chunks(config), job, config.workers)) as results,
     ):
-        for chunk, answer in answers:
-            arrays, values = answer.arrays, answer.values
-            store.append(
+        for chunk, result in results:
+            arrays, values = result.arrays, result.values
+            writer.append(
                 arrays["source_ids"],
                 arrays["source_lengths"],
                 arrays["target_ids"],
@@ -119,17 +119,17 @@ def encode(
                 unknown_target=values["unknown_target"],
             )
             dropped.add(DroppedPairs(**values["dropped"]))
-            held += [chunk.pairs[index] for index in np.flatnonzero(arrays["held"])]
+            held_out += [chunk.pairs[index] for index in np.flatnonzero(arrays["held_out"])]
             parts[chunk.corpus] += len(arrays["source_lengths"])
             done += len(chunk.pairs)
             progress("tokenizing", done, max(done, examined.pairs))
-        store.finish(tuple(parts), dropped)
+        writer.finish(tuple(parts), dropped)
     for source, count in zip(config.source, parts, strict=True):
         if not count:
             raise SaccadeError(
                 "all pairs were dropped by the filters", where=source, hint=f"raise --data.max-length; {dropped}"
             )
-    return held
+    return held_out
 
 
 def write_pairs(path: Path, pairs: list[Pair]) -> None:

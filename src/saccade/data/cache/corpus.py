@@ -58,27 +58,27 @@ class Corpus:
         """The target ids of one example."""
         return self.target_ids[self.target_offsets[index] : self.target_offsets[index + 1]]
 
-    def source_lengths(self, rows: Indices) -> Indices:
+    def source_lengths(self, examples: Indices) -> Indices:
         """Source lengths of the given examples, end symbols included."""
-        return self.lengths(self.source_offsets, rows)
+        return self.lengths(self.source_offsets, examples)
 
-    def target_lengths(self, rows: Indices) -> Indices:
+    def target_lengths(self, examples: Indices) -> Indices:
         """Target lengths of the given examples, end symbols included."""
-        return self.lengths(self.target_offsets, rows)
+        return self.lengths(self.target_offsets, examples)
 
-    def longer_lengths(self, rows: Indices) -> Indices:
+    def longer_lengths(self, examples: Indices) -> Indices:
         """The larger of source and target length of the given examples, end symbols included."""
-        return np.maximum(self.source_lengths(rows), self.target_lengths(rows))
+        return np.maximum(self.source_lengths(examples), self.target_lengths(examples))
 
-    def lengths(self, offsets: Indices, rows: Indices) -> Indices:
+    def lengths(self, offsets: Indices, examples: Indices) -> Indices:
         """Lengths of the given examples on the side with these offsets."""
-        bounds = self.bounds(offsets, rows)
+        bounds = self.bounds(offsets, examples)
         return bounds.ends - bounds.starts
 
-    def bounds(self, offsets: Indices, rows: Indices) -> Bounds:
+    def bounds(self, offsets: Indices, examples: Indices) -> Bounds:
         """Start and end offsets of the given examples on the side with these offsets."""
-        rows = np.asarray(rows, dtype=np.int64)
-        return Bounds(*self.read(offsets, rows, rows + 2).reshape(-1, 2).T)
+        examples = np.asarray(examples, dtype=np.int64)
+        return Bounds(*self.read(offsets, examples, examples + 2).reshape(-1, 2).T)
 
     def read(self, array: NDArray[Any], starts: Indices, ends: Indices) -> NDArray[Any]:
         """Concatenated spans of one of the arrays; a mapped array is read from its file, not through the map."""

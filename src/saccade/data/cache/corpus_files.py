@@ -27,8 +27,8 @@ ARRAYS = ("source.ids", "source.offsets", "target.ids", "target.offsets")
 OFFSETS = np.dtype("<i8")
 
 
-def id_type(vocabulary: int) -> np.dtype[Any]:
-    """The dtype of the ids of a vocabulary of this size: uint16 if they fit, else int32."""
+def id_dtype(vocabulary: int) -> np.dtype[Any]:
+    """Return the dtype for the ids of a vocabulary of this size: uint16 if they fit, else int32."""
     return np.dtype("<u2") if vocabulary <= 2**16 else np.dtype("<i4")
 
 
@@ -38,8 +38,8 @@ class CorpusWriter:
     def __init__(self, folder: Path, *, source_vocabulary: int, target_vocabulary: int) -> None:
         self.folder = folder
         self._files = contextlib.ExitStack()
-        self._source = SideWriter(self._open(0), self._open(1), id_type(source_vocabulary))
-        self._target = SideWriter(self._open(2), self._open(3), id_type(target_vocabulary))
+        self._source = SideWriter(self._open(0), self._open(1), id_dtype(source_vocabulary))
+        self._target = SideWriter(self._open(2), self._open(3), id_dtype(target_vocabulary))
         self._statistics = StatisticsCounter()
 
     def append(
@@ -62,10 +62,10 @@ class CorpusWriter:
     def finish(self, parts: tuple[int, ...], dropped: DroppedPairs) -> None:
         """Close the files and write store.json; `parts` are the numbers of pairs of each corpus."""
         self._files.close()
-        types = (self._source.type, OFFSETS, self._target.type, OFFSETS)
+        dtypes = (self._source.dtype, OFFSETS, self._target.dtype, OFFSETS)
         described = {
-            name: {"type": kind.str, "bytes": (self.folder / name).stat().st_size}
-            for name, kind in zip(ARRAYS, types, strict=True)
+            name: {"type": dtype.str, "bytes": (self.folder / name).stat().st_size}
+            for name, dtype in zip(ARRAYS, dtypes, strict=True)
         }
         meta = {
             "format": FORMAT,
@@ -87,10 +87,10 @@ class CorpusWriter:
 
 
 class SideWriter:
-    """Writes the ids and offsets of one side."""
+    """Writes the ids and offsets of the source or target sequences."""
 
-    def __init__(self, ids: IO[bytes], offsets: IO[bytes], kind: np.dtype[Any]) -> None:
-        self.type = kind
+    def __init__(self, ids: IO[bytes], offsets: IO[bytes], dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
         self._ids = ids
         self._offsets = offsets
         self._total = 0
@@ -98,7 +98,7 @@ class SideWriter:
 
     def append(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         """Append packed sequences."""
-        self._ids.write(ids.astype(self.type, copy=False).tobytes())
+        self._ids.write(ids.astype(self.dtype, copy=False).tobytes())
         self._offsets.write((self._total + np.cumsum(lengths)).astype(OFFSETS, copy=False).tobytes())
         self._total += len(ids)
 
@@ -111,8 +111,8 @@ def open_corpus(folder: Path) -> Corpus:
     maps: dict[str, MappedArray] = {}
     try:
         for name in ARRAYS:
-            kind, size = np.dtype(meta["arrays"][name]["type"]), meta["arrays"][name]["bytes"]
-            maps[name] = MappedArray(folder / name, kind, size)
+            dtype, size = np.dtype(meta["arrays"][name]["type"]), meta["arrays"][name]["bytes"]
+            maps[name] = MappedArray(folder / name, dtype, size)
         statistics, dropped = CorpusStatistics(**meta["statistics"]), DroppedPairs(**meta["dropped"])
         parts = tuple(meta["parts"])
     except (KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A read-only array in a file, memory-mapped and also readable by spans with `pread`.
+"""A read-only array in a file, memory-mapped; spans of it are also read with `pread`.
 
 Batches are read with `pread`, not through the map: accessing the map may load a whole huge page, which counts as
 resident memory and takes longer than reading a short sequence.
@@ -23,19 +23,19 @@ Indices = NDArray[np.int64]
 class MappedArray:
     """An array in an immutable file."""
 
-    def __init__(self, path: Path, kind: np.dtype[Any], size: int) -> None:
+    def __init__(self, path: Path, dtype: np.dtype[Any], size: int) -> None:
         """Map a file that must have `size` bytes."""
         try:
             self._file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             weakref.finalize(self, os.close, self._file)
-            found = os.fstat(self._file).st_size
-            if found != size:
-                raise damaged(path, f"has {found:,} bytes instead of {size:,}")
+            actual = os.fstat(self._file).st_size
+            if actual != size:
+                raise damaged(path, f"has {actual:,} bytes instead of {size:,}")
             # mmap does not accept an empty file.
             self._map = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) if size else None
         except OSError as error:
             raise damaged(path, f"cannot be read: {error.strerror or error}") from None
-        self.array: NDArray[Any] = np.frombuffer(self._map or b"", dtype=kind)
+        self.array: NDArray[Any] = np.frombuffer(self._map or b"", dtype=dtype)
 
     def read(self, starts: Indices, ends: Indices) -> NDArray[Any]:
         """The concatenated elements of the spans [starts[i], ends[i])."""

@@ -38,7 +38,7 @@ from saccade.data.config import DataConfig
 from saccade.data.reading.input_files import InputFiles
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers, tokenizers_digest
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, system_advice
 from saccade.file_lock import lock_file
 from saccade.folder import (
     MANIFEST,
@@ -98,38 +98,38 @@ def open_cache(
     tokenizers: Tokenizers | None = None,
     log: Callable[[str], None],
     progress: ProgressCallback,
-    locked: Callable[[], None] = lambda: None,
+    on_lock: Callable[[], None] = lambda: None,
 ) -> CachedData:
-    """The data of a run, read from the cache if nothing has changed, else built there.
+    """Return the data of a run: from the cache if inputs and settings are unchanged, else tokenized and stored there.
 
-    Given `tokenizers` are used instead of training new ones. `locked` is called once this process holds the lock of the
+    If `tokenizers` are given, none are trained. `on_lock` is called once this process holds the lock of the
     entry.
     """
     inputs = InputFiles(config)
     root = cache_folder(config)
-    own = None if tokenizers is None else tokenizers_digest(tokenizers)
-    for candidate in dict.fromkeys((None, own)):  # given tokenizers were usually trained on this data: try None first
+    given = None if tokenizers is None else tokenizers_digest(tokenizers)
+    for candidate in dict.fromkeys((None, given)):  # given tokenizers were usually trained on this data: try None first
         path = root / entry_name(config, inputs, candidate)
         with entry_lock(path, log):
-            locked()
-            locked = do_nothing
-            found = usable(path, inputs, log)
-            if found is not None and (own is None or own == tokenizers_digest(found.tokenizers)):
+            on_lock()
+            on_lock = do_nothing
+            found = open_if_unchanged(path, inputs, log)
+            if found is not None and (given is None or given == tokenizers_digest(found.tokenizers)):
                 return found
-            if candidate == own:
+            if candidate == given:
                 return build_entry(path, config, inputs, tokenizers, progress)
     raise AssertionError("the last candidate is always built")
 
 
 def do_nothing() -> None:
-    """Replaces `locked` after its first call."""
+    """Replace `on_lock` after its first call."""
 
 
 def cache_folder(config: DataConfig) -> Path:
     """The folder of the token cache."""
-    named = config.cache or os.environ.get("SACCADE_CACHE")
-    if named:
-        return Path(named).expanduser().absolute()
+    configured = config.cache or os.environ.get("SACCADE_CACHE")
+    if configured:
+        return Path(configured).expanduser().absolute()
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path("~/.cache").expanduser()) / "saccade"
 
@@ -185,12 +185,12 @@ def build_entry(
         if isinstance(error.__cause__, OSError):
             raise unwritable(path.parent, error.__cause__) from error
         raise
-    note_times(path, inputs)
+    store_times(path, inputs)
     return open_entry(path, seconds=time.perf_counter() - began)
 
 
-def usable(path: Path, inputs: InputFiles, log: Callable[[str], None]) -> CachedData | None:
-    """Open an entry if it is intact and its inputs are unchanged; else say why not and return None."""
+def open_if_unchanged(path: Path, inputs: InputFiles, log: Callable[[str], None]) -> CachedData | None:
+    """Open an entry if it is intact and its inputs are unchanged; else log the reason and return None."""
     recover_quietly(path)
     if not path.exists():
         return None
@@ -209,14 +209,14 @@ def usable(path: Path, inputs: InputFiles, log: Callable[[str], None]) -> Cached
 
 
 def changed_input(path: Path, inputs: InputFiles) -> str | None:
-    """The path of the first input file whose content differs from that of the entry; None if all are equal."""
+    """Return the path of the first input file whose content differs from the entry's; None if all are equal."""
     if read_times(path) == inputs.states():
         return None
     known = read_json(path / ENTRY)["inputs"]
     for file, old in zip(inputs.all(), known, strict=True):
         if file.state.size != old["bytes"] or file.digest != old["sha256"]:
             return file.path
-    note_times(path, inputs)
+    store_times(path, inputs)
     return None
 
 
@@ -228,12 +228,12 @@ def read_times(path: Path) -> Any:
         return None
 
 
-def note_times(path: Path, inputs: InputFiles) -> None:
+def store_times(path: Path, inputs: InputFiles) -> None:
     """Store sizes and modification times of the inputs, so that the next run need not hash them."""
-    newest = max(file.state.changed for file in inputs.all())
+    newest = max(file.state.modified for file in inputs.all())
     if time.time_ns() - newest < TIME_RESOLUTION:
-        return  # a further change might not show in the modification time
-    with contextlib.suppress(OSError):  # a read-only cache is usable
+        return  # another change within the clock's resolution would have the same modification time
+    with contextlib.suppress(OSError):  # a read-only cache cannot store them
         replace_file(path / TIMES, json.dumps(inputs.states()) + "\n")
 
 
@@ -305,5 +305,5 @@ def unwritable(root: Path, error: OSError) -> SaccadeError:
     return SaccadeError(
         f"the token cache cannot be written: {error.strerror or error}",
         where=str(root),
-        hint="free some space, or choose another folder with --data.cache DIR",
+        hint=f"{system_advice(error) or 'choose another path'}; --data.cache DIR sets the path",
     )

@@ -30,10 +30,10 @@ from saccade.errors import SaccadeError
 
 MAX_WORDS = 1_000_000  # per side
 MAX_LINKS = 8_000_000  # word pairs that have a probability; 24 bytes each
-MAX_PENDING = 2_000_000  # counted links that are buffered before they are merged
+MAX_PENDING = 2_000_000  # counted links in the buffer before they are merged
 LINKS_AT_ONCE = 500_000  # links per batch
-LONGEST = 256  # words; longer pairs are skipped: they have many links with little information
-EMPTY = 0  # the id of the empty source word
+MAX_SENTENCE_WORDS = 256  # words; longer pairs are skipped: they have many links with little information
+EMPTY_WORD = 0  # the id of the empty source word
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
 
 
 class Links(NamedTuple):
-    """All combinations of a source word and a target word of one pair."""
+    """All combinations of a source word and a target word of one pair, over the pairs of a batch."""
 
     key: Integers  # (N,) source id * number of target words + target id
     token: Integers  # (N,) the target position in the batch, 0 … M-1, ascending
@@ -71,12 +71,13 @@ class TranslationTable(NamedTuple):
     target_words: list[str]
     keys: Integers  # (K,) source id * number of target words + target id, ascending
     probabilities: Floats  # (K,)
-    log_likelihoods: list[float]  # of the data, before each iteration
+    log_likelihoods: list[float]  # log-likelihood of the data before each iteration
 
     def best(self, count: int, min_probability: float) -> list[WordPair]:
         """The `count` most probable target words of each source word, sorted by source word, best first."""
         source, target = np.divmod(self.keys, len(self.target_words))
-        likely = np.flatnonzero((source != EMPTY) & (self.probabilities >= min_probability) & (self.probabilities > 0))
+        probable = (self.probabilities >= min_probability) & (self.probabilities > 0)
+        likely = np.flatnonzero(probable & (source != EMPTY_WORD))
         order = likely[np.lexsort((target[likely], -self.probabilities[likely], source[likely]))]
         first = np.searchsorted(source[order], source[order])  # start of the group with the same source word
         chosen = order[np.arange(len(order)) - first < count]
@@ -90,7 +91,7 @@ class TranslationTable(NamedTuple):
 
 
 def words_of(text: str, normalization: Normalization | None) -> list[str]:
-    """The words of a text, as the word tokenizer splits it; with normalization None, split at single spaces."""
+    """Split a text into words, as the word tokenizer does; with normalization None, split at single spaces."""
     return text.split(" ") if normalization is None else normalize(text, normalization).split()
 
 
@@ -108,30 +109,30 @@ def learn_translations(
     """
     pairs = require_reiterable(pairs)
     source_words, target_words = count_words(pairs, normalization)
-    sentences = Sentences(pairs, ["", *source_words], target_words, normalization)
+    sentences = SentenceBatches(pairs, ["", *source_words], target_words, normalization)
     keys = count_links(sentences)
     source = keys // len(target_words)
-    probabilities = normalized(np.ones(len(keys)), source)
+    probabilities = normalize_counts(np.ones(len(keys)), source)
     log_likelihoods: list[float] = []
     for iteration in range(1, iterations + 1):
         expected = np.zeros(len(keys))
         log_likelihood, tokens = 0.0, 0
         for batch in sentences:
             links = links_of(batch, len(target_words))
-            log_likelihood += expect(links, keys, probabilities, expected)
+            log_likelihood += add_expected_counts(links, keys, probabilities, expected)
             tokens += len(links.choices)
         log_likelihoods.append(log_likelihood)
         progress(iteration, log_likelihood / max(1, tokens))
-        probabilities = normalized(expected, source)
+        probabilities = normalize_counts(expected, source)
     return TranslationTable(["", *source_words], target_words, keys, probabilities, log_likelihoods)
 
 
 def count_words(pairs: Iterable[Pair], normalization: Normalization | None) -> tuple[list[str], list[str]]:
-    """The words of both sides, most frequent first, at most MAX_WORDS each."""
+    """Return the words of both sides, most frequent first, at most MAX_WORDS each."""
     counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for pair in pairs:
         sides = [words_of(text, normalization) for text in pair]
-        if fits(*sides):
+        if has_valid_length(*sides):
             for count, words in zip(counts, sides, strict=True):
                 count.update(words)
                 if len(count) > 2 * MAX_WORDS:
@@ -141,14 +142,14 @@ def count_words(pairs: Iterable[Pair], normalization: Normalization | None) -> t
     if not counts[0]:
         raise SaccadeError(
             "there are no pairs to learn a lexicon from",
-            hint=f"give pairs with 1 to {LONGEST} words on each side",
+            hint=f"give pairs with 1 to {MAX_SENTENCE_WORDS} words on each side",
         )
     return most_frequent(counts[0]), most_frequent(counts[1])
 
 
-def fits(source: list[str], target: list[str]) -> bool:
-    """Whether both sides have 1 to LONGEST words."""
-    return 0 < len(source) <= LONGEST and 0 < len(target) <= LONGEST
+def has_valid_length(source: list[str], target: list[str]) -> bool:
+    """Return whether both sides have 1 to MAX_SENTENCE_WORDS words."""
+    return 0 < len(source) <= MAX_SENTENCE_WORDS and 0 < len(target) <= MAX_SENTENCE_WORDS
 
 
 def most_frequent(counts: Counter[str]) -> list[str]:
@@ -156,7 +157,7 @@ def most_frequent(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda word: (-counts[word], word))[:MAX_WORDS]
 
 
-class Sentences:
+class SentenceBatches:
     """A re-iterable over batches of word ids; words without an id are left out."""
 
     def __init__(
@@ -177,19 +178,19 @@ class Sentences:
         links = 0
         for pair in self.pairs:
             words = words_of(pair.source, self.normalization), words_of(pair.target, self.normalization)
-            if not fits(*words):
+            if not has_valid_length(*words):
                 continue
-            sources.append([EMPTY, *(self.source_ids[word] for word in words[0] if word in self.source_ids)])
+            sources.append([EMPTY_WORD, *(self.source_ids[word] for word in words[0] if word in self.source_ids)])
             targets.append([self.target_ids[word] for word in words[1] if word in self.target_ids])
             links += len(sources[-1]) * len(targets[-1])
             if links >= LINKS_AT_ONCE:
-                yield batch_of(sources, targets)
+                yield make_batch(sources, targets)
                 sources, targets, links = [], [], 0
         if sources:
-            yield batch_of(sources, targets)
+            yield make_batch(sources, targets)
 
 
-def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
+def make_batch(sources: list[list[int]], targets: list[list[int]]) -> Batch:
     """Pack lists of ids into a batch."""
     return Batch(
         source=np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sources]),
@@ -209,19 +210,19 @@ def links_of(batch: Batch, target_words: int) -> Links:
     return Links(source * target_words + batch.target[token], token, choices)
 
 
-def count_links(sentences: Sentences) -> Integers:
+def count_links(sentences: SentenceBatches) -> Integers:
     """The keys that get a probability, ascending: the most frequent links, and all links of the empty word."""
     target_words = len(sentences.target_ids)
     keys, counts = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     pending: list[tuple[Integers, Integers]] = []
-    waiting = 0
+    pending_links = 0
     for batch in sentences:
         key = links_of(batch, target_words).key
         pending.append(np.unique(key[key >= target_words], return_counts=True))  # smaller keys belong to the empty word
-        waiting += len(pending[-1][0])
-        if waiting >= max(MAX_PENDING, len(keys)):
+        pending_links += len(pending[-1][0])
+        if pending_links >= max(MAX_PENDING, len(keys)):
             keys, counts = most_frequent_links(*merge_counts([(keys, counts), *pending]), 2 * MAX_LINKS)
-            pending, waiting = [], 0
+            pending, pending_links = [], 0
     keys, _ = most_frequent_links(*merge_counts([(keys, counts), *pending]), MAX_LINKS)
     return np.concatenate([np.arange(target_words, dtype=np.int64), keys])
 
@@ -234,15 +235,15 @@ def merge_counts(parts: list[tuple[Integers, Integers]]) -> tuple[Integers, Inte
     return keys, counts
 
 
-def most_frequent_links(keys: Integers, counts: Integers, most: int) -> tuple[Integers, Integers]:
-    """The `most` most frequent keys, ascending; among equal counts those of more frequent source words."""
-    if len(keys) <= most:
+def most_frequent_links(keys: Integers, counts: Integers, limit: int) -> tuple[Integers, Integers]:
+    """The `limit` most frequent keys, ascending; among equal counts those of more frequent source words."""
+    if len(keys) <= limit:
         return keys, counts
-    kept = np.sort(np.argsort(-counts, kind="stable")[:most])
+    kept = np.sort(np.argsort(-counts, kind="stable")[:limit])
     return keys[kept], counts[kept]
 
 
-def expect(links: Links, keys: Integers, probabilities: Floats, expected: Floats) -> float:
+def add_expected_counts(links: Links, keys: Integers, probabilities: Floats, expected: Floats) -> float:
     """Add the expected counts of the links to `expected` (Brown et al. 1993, eq. 17); return the log-likelihood."""
     index = np.minimum(np.searchsorted(keys, links.key), len(keys) - 1)  # (N,)
     probability = np.where(keys[index] == links.key, probabilities[index], 0.0)  # pruned links have probability 0
@@ -251,7 +252,7 @@ def expect(links: Links, keys: Integers, probabilities: Floats, expected: Floats
     return float(np.log(total / links.choices).sum())
 
 
-def normalized(counts: Floats, source: Integers) -> Floats:
+def normalize_counts(counts: Floats, source: Integers) -> Floats:
     """Normalize counts to probabilities that sum to 1 for each source word; `source` is ascending."""
     totals = np.bincount(source, counts)
     return np.divide(counts, totals[source], out=np.zeros_like(counts), where=totals[source] > 0)

@@ -32,7 +32,7 @@ class Lexicon:
     entries: Mapping[str, str]
 
     def find(self, word: str) -> str | None:
-        """The entry of a word, else that of the lowercased word in the case of the word; None if there is none."""
+        """Return the translation of a word, else that of the lowercased word, capitalized like the word; else None."""
         word = normalize(word, "nfc")
         if word in self.entries:
             return self.entries[word]
@@ -41,7 +41,7 @@ class Lexicon:
 
 
 def match_case(word: str, entry: str) -> str:
-    """The entry in upper case or with a capital first letter, as the word is written."""
+    """Return the entry capitalized like the word: in upper case, with a capital first letter, or unchanged."""
     if word.isupper() and sum(letter.isupper() for letter in word) > 1:
         return entry.upper()
     if word[:1].isupper():
@@ -60,7 +60,7 @@ def read_lexicon(path: str | Path) -> Lexicon:
 
 
 def read_entries(path: str | Path) -> Iterator[WordPair]:
-    """All entries of a lexicon file; blank lines are skipped."""
+    """Yield the entries of a lexicon file; blank lines are skipped."""
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip():
             yield parse_entry(line, path, number)

@@ -17,13 +17,13 @@ from saccade.data.reading.normalization import normalize
 from saccade.data.reading.pair_files import Pair
 from saccade.errors import SaccadeError
 
-SPARE = 1000  # candidates stored beyond twice the requested number: too frequent sources are skipped
+SPARE_CANDIDATES = 1000  # beyond twice the requested number, because frequent sources are skipped
 
 Keys = NDArray[np.uint64]
 
 
 def source_keys(pairs: Sequence[Pair]) -> Keys:
-    """A 64-bit hash of each normalized source, equal in every process."""
+    """Return a 64-bit hash of each normalized source, equal in every process."""
     digests = b"".join(
         hashlib.blake2b(normalize(pair.source, "nfkc").encode("utf-8"), digest_size=16).digest()[:8] for pair in pairs
     )
@@ -36,22 +36,22 @@ class HoldOutSelector:
     def __init__(self, count: int) -> None:
         self.count = count
         self.pairs = 0
-        self._most = 2 * count + SPARE
+        self._capacity = 2 * count + SPARE_CANDIDATES
         self._keys = np.empty(0, dtype=np.uint64)
         self._sizes = np.empty(0, dtype=np.int64)
 
     def add(self, keys: Keys) -> None:
         """Count the source keys of a chunk of pairs."""
         self.pairs += len(keys)
-        if len(self._keys) == self._most:  # larger keys were dropped before, so their counts would be wrong
+        if len(self._keys) == self._capacity:  # larger keys were dropped before, so their counts would be wrong
             keys = keys[keys <= self._keys[-1]]
         found, sizes = np.unique(keys, return_counts=True)
         self._keys, inverse = np.unique(np.concatenate([self._keys, found]), return_inverse=True)
         self._sizes = np.bincount(inverse, weights=np.concatenate([self._sizes, sizes])).astype(np.int64)
-        self._keys, self._sizes = self._keys[: self._most], self._sizes[: self._most]
+        self._keys, self._sizes = self._keys[: self._capacity], self._sizes[: self._capacity]
 
     def choose(self) -> Keys:
-        """The sorted source keys of the pairs to hold out."""
+        """Return the sorted source keys of the pairs to hold out."""
         if self.count >= self.pairs > 0:
             raise SaccadeError(
                 f"cannot hold out {self.count:,} of {self.pairs:,} pairs",
@@ -67,8 +67,8 @@ class HoldOutSelector:
         return self._keys[chosen]
 
 
-def held_out_mask(pairs: Sequence[Pair], held: Keys) -> NDArray[np.bool_]:
-    """True for each pair whose source key is in `held`."""
-    if not len(held):
+def held_out_mask(pairs: Sequence[Pair], held_out: Keys) -> NDArray[np.bool_]:
+    """Return a mask over pairs: True = the source key is in `held_out`, so the pair is validation data."""
+    if not len(held_out):
         return np.zeros(len(pairs), dtype=bool)
-    return np.isin(source_keys(pairs), held)
+    return np.isin(source_keys(pairs), held_out)

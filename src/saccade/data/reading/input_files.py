@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import unreadable
@@ -19,7 +19,7 @@ class FileState(NamedTuple):
     """Size and modification time of a file."""
 
     size: int
-    changed: int  # nanoseconds
+    modified: int  # nanoseconds since the epoch
 
 
 class InputFile:
@@ -57,19 +57,19 @@ class InputFiles:
             "valid_source": (config.valid_source,) if config.valid_source else (),
             "valid_target": (config.valid_target,) if config.valid_target else (),
         }
-        self.files = {role: [InputFile(path) for path in some] for role, some in paths.items()}
+        self.files = {role: [InputFile(path) for path in named] for role, named in paths.items()}
 
     def all(self) -> list[InputFile]:
         """All files, in a fixed order."""
-        return [file for some in self.files.values() for file in some]
+        return [file for files in self.files.values() for file in files]
 
     def paths(self) -> dict[str, list[str]]:
         """The absolute paths of the files."""
-        return {role: [file.path for file in some] for role, some in self.files.items()}
+        return {role: [file.path for file in files] for role, files in self.files.items()}
 
     def digests(self) -> dict[str, list[str]]:
         """The SHA-256 of each file; reads all files."""
-        return {role: [file.digest for file in some] for role, some in self.files.items()}
+        return {role: [file.digest for file in files] for role, files in self.files.items()}
 
     def states(self) -> list[list[int]]:
         """Sizes and modification times of all files."""
@@ -82,17 +82,17 @@ class InputFiles:
 
 
 def file_state(path: str | Path) -> FileState:
-    """Size and modification time of a regular file; a pipe is an error, because data is read several times."""
+    """Return size and modification time of a regular file; a pipe is an error, because data is read several times."""
     try:
-        found: Any = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         raise unreadable(path, error) from None
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise unreadable(path, IsADirectoryError())
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise SaccadeError(
             "is not a regular file, and data is read several times",
             where=str(path),
             hint="write it to a file first; .gz files can be read directly",
         )
-    return FileState(found.st_size, found.st_mtime_ns)
+    return FileState(status.st_size, status.st_mtime_ns)

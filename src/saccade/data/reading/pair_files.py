@@ -154,7 +154,7 @@ def text_of(record: dict[str, Any], column: str, path: str | Path, number: int, 
         raise error("no-text", f"column '{column}' is {found}, not a string", "put the text in quotes")
     if len(value) > MAX_LINE_LENGTH:
         raise error("too-long", f"column '{column}' has more than {MAX_LINE_LENGTH:,} characters", "split the text")
-    if not encodable(value):
+    if not is_encodable(value):
         raise error(
             "not-utf8",
             f"column '{column}' has an unpaired surrogate (\\ud800 to \\udfff)",
@@ -163,8 +163,8 @@ def text_of(record: dict[str, Any], column: str, path: str | Path, number: int, 
     return value
 
 
-def encodable(text: str) -> bool:
-    """Whether a text can be encoded as UTF-8; JSON escapes can produce unpaired surrogates."""
+def is_encodable(text: str) -> bool:
+    """Return whether a text can be encoded as UTF-8; JSON escapes can produce unpaired surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -203,7 +203,7 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, on_er
                         continue
                     yield pair
     except (OSError, pyarrow.ArrowException) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # without errno it concerns the content
+        if isinstance(error, OSError) and error.errno is not None:  # without errno, the content is invalid
             on_error(unreadable(path, error))
             return
         on_error(FileError("damaged", f"is not a readable Parquet file ({error})", file=path, hint="write it again"))
@@ -213,7 +213,7 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, on_er
 
 
 def records_of(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
-    """The rows of a record batch; row by row if it is large or not UTF-8, which Parquet does not check."""
+    """Yield the rows of a record batch, one by one if it is large or not UTF-8, which Parquet does not check."""
     if batch.nbytes < PARQUET_BYTES:
         try:
             yield from batch.to_pylist()

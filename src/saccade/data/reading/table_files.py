@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The fields of a row, and the number of its last line."""
+    """The fields of a table row, and the number of its last line in the file."""
 
     line: int
     fields: list[str]
@@ -80,7 +80,7 @@ def csv_rows(path: str | Path, on_error: ErrorHandler, hint: str) -> Iterator[Ro
 
 
 class RowLines:
-    """Lines with line feeds for a CSV reader, which joins those inside quotes to a row of bounded size."""
+    """Lines for a CSV reader, which joins lines inside quotes; a row of more than MAX_LINE_LENGTH is an error."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         self.lines = lines

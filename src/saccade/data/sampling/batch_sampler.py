@@ -17,12 +17,12 @@ from saccade.data.sampling.mixture import make_mixture
 from saccade.data.sampling.permutation import permute
 from saccade.errors import SaccadeError
 
-# The size of a pool, in batches: its examples are sorted by length together. A larger pool means less padding, but an
-# example then shares its batch with more of the same examples in the next epoch. On Multi30k (en-de, 4096 tokens):
+# The size of a pool, in batches: its examples are sorted by length together. A larger pool means less padding, but more
+# examples share a batch with the same examples again in the next epoch. On Multi30k (en-de, 4096 tokens):
 # 16 batches give 9.6 % padding and 10 % repeated neighbors, 64 give 4.8 % and 34 %, one pool for all 3.1 % and 59 %.
-POOL = 64
+POOL_BATCHES = 64
 SAMPLED_POOLS = 8  # the batch count and the padding of a long epoch are estimated from its first pools
-EXAMPLES, BATCHES = 0, 1  # key components that make the two shuffles independent
+EXAMPLE_SHUFFLE, BATCH_SHUFFLE = 0, 1  # key components that make the two shuffles independent
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class BatchSampler:
         seed: int,
         weights: Sequence[float] = (),
         temperature: float = 1.0,
-        pool: int = POOL,
+        pool: int = POOL_BATCHES,
     ) -> None:
         self.corpus = corpus
         self.batch_tokens = batch_tokens
@@ -74,7 +74,7 @@ class BatchSampler:
 
     @classmethod
     def from_config(cls, corpus: Corpus, config: DataConfig, seed: int) -> BatchSampler:
-        """The sampler that the data config describes."""
+        """Return the sampler that the data config describes."""
         return cls(
             corpus,
             batch_tokens=config.batch_tokens,
@@ -84,7 +84,7 @@ class BatchSampler:
         )
 
     def rest_of_epoch(self, position: EpochPosition) -> Iterator[PlannedBatch]:
-        """The batches from a position to the end of its epoch."""
+        """Yield the batches from a position to the end of its epoch."""
         for pool in range(position.pool, self.pools):
             batches = self.pool_batches(position.epoch, pool)
             first = position.batch if pool == position.pool else 0
@@ -96,9 +96,9 @@ class BatchSampler:
             raise self._invalid(position)
 
     def pool_batches(self, epoch: int, pool: int) -> list[Indices]:
-        """The batches of one pool, in the order in which they are trained on."""
+        """Return the batches of one pool in training order."""
         batches = self._bucketed(epoch, pool).batches
-        order = permute(np.arange(len(batches)), len(batches), (self.seed, BATCHES, epoch, pool))
+        order = permute(np.arange(len(batches)), len(batches), (self.seed, BATCH_SHUFFLE, epoch, pool))
         return [batches[index] for index in order]
 
     @property
@@ -123,7 +123,7 @@ class BatchSampler:
     def _bucketed(self, epoch: int, pool: int) -> BucketedBatches:
         draws = len(self.mixture)
         positions = np.arange(pool * draws // self.pools, (pool + 1) * draws // self.pools)
-        shuffled = permute(positions, draws, (self.seed, EXAMPLES, epoch))
+        shuffled = permute(positions, draws, (self.seed, EXAMPLE_SHUFFLE, epoch))
         return bucket_by_length(self.corpus, self.mixture.examples(shuffled, epoch), self.batch_tokens)
 
     def _next(self, epoch: int, pool: int, batch: int, batches: int) -> EpochPosition:

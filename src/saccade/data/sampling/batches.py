@@ -30,10 +30,10 @@ class Batch:
     indices: tuple[int, ...]  # of the examples in the corpus, to name a batch in an error
 
     def to(self, device: torch.device | str) -> Batch:
-        """This batch on another device."""
+        """Copy the batch to another device."""
         return replace(
             self,
-            source=source_to(self.source, device),
+            source=move_source(self.source, device),
             prefix=self.prefix.to(device),
             target=self.target.to(device),
             target_mask=self.target_mask.to(device),
@@ -44,14 +44,14 @@ class Batch:
         examples = torch.arange(len(self.indices), device=self.target.device)
         return [self.take(examples[part::parts]) for part in range(min(parts, len(examples)))]
 
-    def take(self, rows: Tensor) -> Batch:
-        """The batch of the given rows."""
+    def take(self, examples: Tensor) -> Batch:
+        """Return the batch of the given examples, which are indices into this batch."""
         return Batch(
-            source=select(self.source, rows),
-            prefix=self.prefix.index_select(0, rows),
-            target=self.target.index_select(0, rows),
-            target_mask=self.target_mask.index_select(0, rows),
-            indices=tuple(self.indices[row] for row in rows.tolist()),
+            source=select(self.source, examples),
+            prefix=self.prefix.index_select(0, examples),
+            target=self.target.index_select(0, examples),
+            target_mask=self.target_mask.index_select(0, examples),
+            indices=tuple(self.indices[example] for example in examples.tolist()),
         )
 
     @property
@@ -65,10 +65,10 @@ class Batch:
         return int(self.target_mask.sum())
 
 
-def source_to(source: Source, device: torch.device | str) -> Source:
-    """A source, nested ones included, on another device."""
+def move_source(source: Source, device: torch.device | str) -> Source:
+    """Copy a source, nested ones included, to another device."""
     values = source.values
-    moved = values.to(device) if isinstance(values, Tensor) else tuple(source_to(inner, device) for inner in values)
+    moved = values.to(device) if isinstance(values, Tensor) else tuple(move_source(inner, device) for inner in values)
     return Source(moved, source.mask.to(device))
 
 
@@ -80,7 +80,7 @@ def collate(
     bpe_dropout: BpeDropout | None = None,
     key: int = 0,
 ) -> Batch:
-    """The batch of the given examples; `key` seeds the random numbers of `bpe_dropout`."""
+    """Collate the given examples; `key` seeds the random numbers of `bpe_dropout`."""
     symbols = symbols or Symbols()
     examples = np.asarray(indices, dtype=np.int64)
     sources = read_packed(corpus, corpus.source_ids, corpus.source_offsets, examples)
@@ -111,7 +111,7 @@ class PackedSequences(NamedTuple):
 
 
 def read_packed(corpus: Corpus, ids: Ids, offsets: Indices, examples: Indices) -> PackedSequences:
-    """The source or target sequences of the given examples; `ids` and `offsets` choose the side of the corpus."""
+    """Read the source or target sequences of the given examples; `ids` and `offsets` select the side of the corpus."""
     starts, ends = corpus.bounds(offsets, examples)
     return PackedSequences(corpus.read(ids, starts, ends), ends - starts)
 
@@ -119,7 +119,7 @@ def read_packed(corpus: Corpus, ids: Ids, offsets: Indices, examples: Indices) -
 def apply_bpe_dropout(
     sequences: PackedSequences, merges: MergeTable | None, bpe_dropout: BpeDropout, generator: np.random.Generator
 ) -> PackedSequences:
-    """The sequences with some bpe merges undone; unchanged without a merge table."""
+    """Undo some bpe merges; without a merge table, the sequences are unchanged."""
     if merges is None:
         return sequences
     return PackedSequences(*undo_merges(*sequences, merges, bpe_dropout.probability, bpe_dropout.max_length, generator))
@@ -142,7 +142,7 @@ def pad(sequences: PackedSequences, pad_id: int) -> Padded:
 
 
 def sorted_batches(corpus: Corpus, batch_tokens: int) -> list[Indices]:
-    """Every example once, in length-bucketed batches, the shortest first: for validation."""
+    """Return all examples in length-bucketed batches, the shortest first, for validation."""
     return bucket_by_length(corpus, np.arange(len(corpus)), batch_tokens).batches
 
 
@@ -170,7 +170,7 @@ def bucket_by_length(corpus: Corpus, examples: Indices, batch_tokens: int) -> Bu
 
 
 def length_order(source: Indices, target: Indices) -> Indices:
-    """A stable sort by source and target lengths, after which neighbors have similar lengths on both sides.
+    """Return the order that sorts examples by length, so that neighbors have similar lengths on both sides.
 
     The primary key is the longer side, which limits the number of examples in a batch. The secondary key is the
     difference of the sides, alternately ascending and descending: a batch that spans two primary keys then has examples
@@ -186,10 +186,10 @@ def cut_into_batches(examples: Indices, longer: Indices, batch_tokens: int) -> l
     batches: list[Indices] = []
     start = 0
     while start < len(examples):
-        most = max(1, batch_tokens // int(longer[start]))  # the limit if no example were longer than the first
-        window = np.maximum.accumulate(longer[start : start + most])
+        limit = max(1, batch_tokens // int(longer[start]))  # the limit if no example were longer than the first
+        window = np.maximum.accumulate(longer[start : start + limit])
         fits = window * np.arange(1, len(window) + 1) <= batch_tokens
-        size = max(1, int(np.count_nonzero(fits)))  # the product grows, so the fitting sizes come first
+        size = max(1, int(np.count_nonzero(fits)))  # the product only grows, so this is the largest batch that fits
         batches.append(examples[start : start + size])
         start += size
     return batches

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from saccade.data.sampling.permutation import permute
 from saccade.errors import SaccadeError
 
-CORPUS = 2  # key component that makes these shuffles independent of those in `batch_sampler.py`
+CORPUS_SHUFFLE = 2  # key component that makes these shuffles independent of those in `batch_sampler.py`
 
 Indices = NDArray[np.int64]
 
@@ -32,7 +32,7 @@ class Mixture:
         return sum(self.quotas)
 
     def examples(self, draws: Indices, epoch: int) -> Indices:
-        """The example indices, over all corpora concatenated, of the given draws of an epoch."""
+        """Return the example indices of the given draws of an epoch; examples are counted over all corpora."""
         ends = np.cumsum(self.quotas)
         corpus_of_draw = np.searchsorted(ends, draws, side="right")
         examples = np.empty(len(draws), dtype=np.int64)
@@ -44,23 +44,23 @@ class Mixture:
         return examples
 
     def examples_of_corpus(self, corpus: int, draws: Indices, epoch: int) -> Indices:
-        """The example indices within one corpus; `draws` count from its first draw in this epoch."""
+        """Return the example indices within one corpus; `draws` count from its first draw in this epoch."""
         size, quota = self.sizes[corpus], self.quotas[corpus]
         if quota == size:  # one full pass per epoch: the batch sampler already shuffles the draws
             return draws
         passes, positions = np.divmod(epoch * quota + draws, size)
-        return permute(positions, size, (self.seed, CORPUS, corpus), variants=passes)
+        return permute(positions, size, (self.seed, CORPUS_SHUFFLE, corpus), variants=passes)
 
 
 def make_mixture(
     sizes: Sequence[int], *, seed: int, weights: Sequence[float] = (), temperature: float = 1.0
 ) -> Mixture:
-    """The mixture of corpora with these sizes, by weights or by temperature."""
+    """Mix corpora of these sizes by weights or by temperature."""
     return Mixture(tuple(sizes), find_quotas(sizes, weights, temperature), seed)
 
 
 def find_quotas(sizes: Sequence[int], weights: Sequence[float] = (), temperature: float = 1.0) -> tuple[int, ...]:
-    """Examples per epoch of each corpus: they sum to the total size, and every non-empty corpus has at least one."""
+    """Return the examples per epoch of each corpus: their sum is the total size, and each non-empty corpus has one."""
     if not weights and temperature == 1:
         return tuple(sizes)
     if weights and len(weights) != len(sizes):

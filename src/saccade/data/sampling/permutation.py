@@ -22,7 +22,7 @@ Words = NDArray[np.uint64]
 def permute(
     positions: Indices, size: int, key: int | Sequence[int], *, variants: Indices | int = 0
 ) -> NDArray[np.int64]:
-    """The images of `positions` under a keyed permutation of `range(size)`; every (key, variant) is another one."""
+    """Map `positions` by a permutation of `range(size)`; each (key, variant) gives a different permutation."""
     keys: Words = np.random.SeedSequence(key).generate_state(ROUNDS, np.uint64).astype(np.uint64, copy=False)
     values = np.asarray(positions, dtype=np.uint64)
     offsets = mix_bits(np.broadcast_to(np.asarray(variants, dtype=np.uint64), values.shape) * GOLDEN)
@@ -36,7 +36,7 @@ def permute(
 
 
 def feistel(values: Words, high: int, low: int, keys: Words, offsets: Words) -> Words:
-    """A bijection of `range(high * low)`: rounds alternately add to one digit a hash of the other."""
+    """Apply a bijection of `range(high * low)`: each round adds to one digit a hash of the other."""
     first, second = values // np.uint64(low), values % np.uint64(low)
     for number, key in enumerate(keys):
         if number % 2 == 0:
@@ -47,7 +47,7 @@ def feistel(values: Words, high: int, low: int, keys: Words, offsets: Words) -> 
 
 
 def mix_bits(values: Words) -> Words:
-    """A 64-bit hash (the finalizer of SplitMix64, Steele, Lea and Flood 2014)."""
+    """Hash 64-bit words (the finalizer of SplitMix64, Steele, Lea and Flood 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

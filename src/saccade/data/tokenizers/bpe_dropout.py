@@ -39,7 +39,7 @@ class BpeDropout(NamedTuple):
 
 
 def bpe_dropout_from_config(config: DataConfig, tokenizers: Tokenizers) -> BpeDropout | None:
-    """The BPE-dropout that `--data.split` asks for; None if it is 0."""
+    """Return the BPE-dropout of `--data.split`; None if it is 0."""
     if not config.split:
         return None
     source, target = (merge_table(tokenizer) if tokenizer.kind == "bpe" else None for tokenizer in tokenizers)
@@ -58,21 +58,24 @@ def merge_table(tokenizer: Tokenizer) -> MergeTable:
 def undo_merges(
     ids: Ids, lengths: Lengths, merges: MergeTable, probability: float, max_length: int, generator: np.random.Generator
 ) -> tuple[Ids, Lengths]:
-    """Packed sequences in which each token is split with the given probability, and its parts again recursively."""
-    row_of_id = np.repeat(np.arange(len(lengths)), lengths)
-    new, row_of_new, fresh = ids, row_of_id, np.ones(len(ids), dtype=bool)
+    """Split each token of packed sequences with the given probability, and then its parts, recursively."""
+    sequence_of_id = np.repeat(np.arange(len(lengths)), lengths)
+    new, sequence_of_new, splittable = ids, sequence_of_id, np.ones(len(ids), dtype=bool)
     while True:
-        chosen = fresh & (merges.left[new] != NOT_MERGED) & (generator.random(len(new)) < probability)
+        chosen = splittable & (merges.left[new] != NOT_MERGED) & (generator.random(len(new)) < probability)
         if not chosen.any():
             break
         counts = 1 + chosen
         first = np.cumsum(counts) - counts  # the new position of each token, or of its left part
         split = new[chosen]
-        new, row_of_new, fresh = (np.repeat(column, counts) for column in (new, row_of_new, chosen))
+        new, sequence_of_new, splittable = (np.repeat(column, counts) for column in (new, sequence_of_new, chosen))
         new[first[chosen]], new[first[chosen] + 1] = merges.left[split], merges.right[split]
-    new_lengths = np.bincount(row_of_new, minlength=len(lengths))
+    new_lengths = np.bincount(sequence_of_new, minlength=len(lengths))
     too_long = new_lengths > max_length
     if too_long.any():  # rare: restore these sequences
-        rows = [ids[row_of_id == row] if too_long[row] else new[row_of_new == row] for row in range(len(lengths))]
-        return np.concatenate(rows), np.where(too_long, lengths, new_lengths)
+        sequences = [
+            ids[sequence_of_id == index] if too_long[index] else new[sequence_of_new == index]
+            for index in range(len(lengths))
+        ]
+        return np.concatenate(sequences), np.where(too_long, lengths, new_lengths)
     return new, new_lengths

@@ -144,7 +144,7 @@ class Tokenizer:
 
     @property
     def merges(self) -> list[tuple[str, str]]:
-        """The bpe merges in order of priority."""
+        """Merges of a bpe vocabulary in order of priority."""
         merges = json.loads(self._backend.to_str())["model"].get("merges", [])
         return [(first, second) for first, second in merges]
 
@@ -217,7 +217,7 @@ def _rebuild(kind: TokenizerKind, saved: Mapping[str, Any]) -> rust.Tokenizer:
 
 
 def _assemble(kind: TokenizerKind, vocabulary: Vocabulary) -> rust.Tokenizer:
-    """The tokenizer of a kind with a vocabulary."""
+    """Build the tokenizer of a kind with a vocabulary."""
     ids = {piece: index for index, piece in enumerate(vocabulary.pieces)}
     if kind == "bpe":
         return _subword_pipeline(models.BPE(ids, vocabulary.merges, unk_token=UNKNOWN, fuse_unk=True))
@@ -232,7 +232,7 @@ def _assemble(kind: TokenizerKind, vocabulary: Vocabulary) -> rust.Tokenizer:
 
 
 def _subword_pipeline(model: models.Model) -> rust.Tokenizer:
-    """A lossless subword pipeline: every space becomes the first character of the piece after it."""
+    """Build a lossless subword pipeline: every space becomes the first character of the piece after it."""
     backend = rust.Tokenizer(model)
     backend.normalizer = normalizers.Replace(SPACE, ESCAPED_SPACE)
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -279,7 +279,7 @@ def _count_words(lines: Iterable[str]) -> dict[str, int]:
 
 
 def _character_pipeline() -> rust.Tokenizer:
-    """Every character is a token, including the space."""
+    """Build a pipeline in which every character is a token, including the space."""
     backend = rust.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.Split(ANY_CHARACTER, behavior="isolated")
     backend.decoder = decoders.Fuse()
@@ -287,7 +287,7 @@ def _character_pipeline() -> rust.Tokenizer:
 
 
 def _byte_pipeline() -> rust.Tokenizer:
-    """Every UTF-8 byte is a token: no character is in the vocabulary, so each falls back to its bytes."""
+    """Build a pipeline of UTF-8 bytes: no character is in the vocabulary, so each falls back to its bytes."""
     pieces = [*SYMBOL_PIECES, *(f"<0x{byte:02X}>" for byte in range(256))]
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     backend = rust.Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN, byte_fallback=True))
@@ -297,7 +297,7 @@ def _byte_pipeline() -> rust.Tokenizer:
 
 
 def _word_pipeline() -> rust.Tokenizer:
-    """Every whitespace-separated word is a token."""
+    """Build a pipeline in which every whitespace-separated word is a token."""
     backend = rust.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     backend.normalizer = normalizers.Replace(SYMBOL_WORD_START, ESCAPED_BRACKET)
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -323,7 +323,7 @@ def _without_special_tokens(backend: rust.Tokenizer) -> rust.Tokenizer:
 
 
 def _alphabet(lines: Iterable[str], limit: int) -> list[str]:
-    """The `limit` most frequent characters, escaped as in the subword pipeline."""
+    """Return the `limit` most frequent characters, escaped as in the subword pipeline."""
     frequencies = np.zeros(sys.maxunicode + 1, dtype=np.int64)
     for chunk in _chunks(lines):
         text = " ".join(["", *chunk])  # Metaspace prepends a space to each line

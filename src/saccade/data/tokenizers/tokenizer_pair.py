@@ -51,7 +51,7 @@ def save_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
 
 
 def load_tokenizers(folder: Path, names: Collection[str] | None = None) -> Tokenizers:
-    """Load what `save_tokenizers` wrote; `names` are the files to consider, by default those in the folder."""
+    """Load the files of `save_tokenizers`; `names` are the files to consider, by default those in the folder."""
     names = {file.name for file in folder.glob("tokenizer*.json")} if names is None else names
     for name in (SOURCE, TARGET):
         if (name in names) == (JOINT in names):
@@ -86,5 +86,5 @@ class PiecePairs:
 
 
 def join_pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
-    """Each text as its pieces, separated by spaces."""
+    """Return each text as its pieces, separated by spaces."""
     return [" ".join(tokenizer.pieces(ids)) for ids in tokenizer.encode_batch(texts)]

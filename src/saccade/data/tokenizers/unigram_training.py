@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 MAX_PIECE_LENGTH = 16
 MAX_SEEDS = 1_000_000
 SHRINK = 0.75  # the share of pieces kept in a pruning round
-SPARE = 1.1  # pruning stops at this multiple of the size; then the most probable pieces are kept
+PRUNING_GOAL = 1.1  # times the size: pruning stops there, then the most probable pieces are kept
 EM_STEPS = 2
 MIN_EXPECTED = 0.5  # pieces with a smaller expected count are dropped after an EM step
 NONE = -1  # no piece; as an index it selects the last score, which is -inf
@@ -51,7 +51,7 @@ class Spans:
         """The first lattice node of each span; a span has length + 1 nodes."""
         return np.cumsum(self.lengths + 1) - (self.lengths + 1)
 
-    def reaching(self, length: int) -> int:
+    def count_at_least(self, length: int) -> int:
         """The number of spans with at least this length; they come first."""
         return int(np.searchsorted(-self.lengths, -length, side="right"))
 
@@ -70,41 +70,41 @@ class Pieces:
         return len(self.starts)
 
     def keep(self, kept: NDArray[np.bool_]) -> Pieces:
-        """The candidates selected by a mask."""
-        renamed = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE).astype(np.int32)
+        """Return the pieces where the mask is True."""
+        new_index = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE).astype(np.int32)
         return Pieces(
-            self.starts[kept], self.lengths[kept], self.scores[kept], renamed[self.edges], required=self.required
+            self.starts[kept], self.lengths[kept], self.scores[kept], new_index[self.edges], required=self.required
         )
 
 
 def train_unigram(words: Mapping[str, int], size: int) -> list[ScoredPiece]:
     """Train a unigram vocabulary of at most `size` pieces on word counts; the most probable piece comes first."""
-    words = within_alphabet(words, size)
+    words = split_at_rare_characters(words, size)
     ordered = sorted(words, key=lambda word: (-len(word), word))
     string = "".join(ordered)
     lengths = np.array([len(word) for word in ordered], dtype=np.int64)
     spans = Spans(np.cumsum(lengths) - lengths, lengths, np.array([words[word] for word in ordered], dtype=np.float64))
-    pieces = seed(string, spans)
-    goal = int(SPARE * size)
+    pieces = seed_pieces(string, spans)
+    goal = int(PRUNING_GOAL * size)
     while True:
         for _ in range(EM_STEPS):
-            pieces = improve(spans, pieces)
+            pieces = em_step(spans, pieces)
         if len(pieces) <= goal:
             break
         pieces = pieces.keep(prune(spans, pieces, max(goal, int(SHRINK * len(pieces)))))
     texts = [string[start : start + length] for start, length in zip(pieces.starts, pieces.lengths, strict=True)]
     scored = [ScoredPiece(text, float(score)) for text, score in zip(texts, pieces.scores, strict=True)]
     alphabet, others = scored[: pieces.required], scored[pieces.required :]
-    best = sorted(others, key=likeliest_first)[: size - len(alphabet)]
-    return sorted([*alphabet, *best], key=likeliest_first)
+    best = sorted(others, key=by_falling_score)[: size - len(alphabet)]
+    return sorted([*alphabet, *best], key=by_falling_score)
 
 
-def likeliest_first(entry: ScoredPiece) -> tuple[float, str]:
-    """The sort key of a vocabulary: by falling score, then by piece."""
+def by_falling_score(entry: ScoredPiece) -> tuple[float, str]:
+    """Sort key of a vocabulary: by falling score, then by piece."""
     return -entry.score, entry.piece
 
 
-def within_alphabet(words: Mapping[str, int], size: int) -> Mapping[str, int]:
+def split_at_rare_characters(words: Mapping[str, int], size: int) -> Mapping[str, int]:
     """Split words at all but the `size` most frequent characters; the rare characters are unknown."""
     characters: Counter[str] = Counter()
     for word, count in words.items():
@@ -121,8 +121,8 @@ def within_alphabet(words: Mapping[str, int], size: int) -> Mapping[str, int]:
     return parts
 
 
-def seed(string: str, spans: Spans) -> Pieces:
-    """The seed vocabulary: the alphabet and all repeated substrings of words, scored by the characters they cover."""
+def seed_pieces(string: str, spans: Spans) -> Pieces:
+    """Return the seed vocabulary: the alphabet and repeated substrings, scored by the characters that they cover."""
     characters = np.frombuffer(string.encode("utf-32-le"), dtype=np.uint32)
     to_end = np.repeat(spans.starts + spans.lengths, spans.lengths) - np.arange(len(string))
     weights = np.repeat(spans.counts, spans.lengths)
@@ -157,8 +157,8 @@ def seed(string: str, spans: Spans) -> Pieces:
     return Pieces(np.concatenate(starts), lengths, scores, edges, required=len(alphabet)).keep(kept)
 
 
-def improve(spans: Spans, pieces: Pieces) -> Pieces:
-    """One EM step; pieces with a small expected count are dropped."""
+def em_step(spans: Spans, pieces: Pieces) -> Pieces:
+    """Perform one EM step; pieces with a small expected count are dropped."""
     expected = expected_counts(spans, pieces)
     kept = expected >= MIN_EXPECTED
     kept[: pieces.required] = True
@@ -167,7 +167,7 @@ def improve(spans: Spans, pieces: Pieces) -> Pieces:
 
 
 def expected_counts(spans: Spans, pieces: Pieces) -> Floats:
-    """The expected count of each piece over all segmentations of all words, by the forward-backward algorithm."""
+    """Compute the expected count of each piece over all segmentations of all words (forward-backward algorithm)."""
     edges, scores = pieces.edges, pieces.scores
     with_none = np.append(scores, -np.inf)
     nodes = spans.nodes
@@ -177,30 +177,30 @@ def expected_counts(spans: Spans, pieces: Pieces) -> Floats:
     backward[nodes + spans.lengths] = 0.0
     longest = int(spans.lengths.max())
     for end in range(1, longest + 1):
-        some = slice(0, spans.reaching(end))
+        active = slice(0, spans.count_at_least(end))
         paths = [
-            forward[nodes[some] + end - length] + with_none[edges[length - 1, spans.starts[some] + end - length]]
+            forward[nodes[active] + end - length] + with_none[edges[length - 1, spans.starts[active] + end - length]]
             for length in range(1, min(MAX_PIECE_LENGTH, end) + 1)
         ]
-        forward[nodes[some] + end] = np.logaddexp.reduce(paths, axis=0)
+        forward[nodes[active] + end] = np.logaddexp.reduce(paths, axis=0)
     for remaining in range(1, longest + 1):
-        some = slice(0, spans.reaching(remaining))
-        node = nodes[some] + spans.lengths[some] - remaining
-        start = spans.starts[some] + spans.lengths[some] - remaining
+        active = slice(0, spans.count_at_least(remaining))
+        node = nodes[active] + spans.lengths[active] - remaining
+        start = spans.starts[active] + spans.lengths[active] - remaining
         paths = [
             backward[node + length] + with_none[edges[length - 1, start]]
             for length in range(1, min(MAX_PIECE_LENGTH, remaining) + 1)
         ]
         backward[node] = np.logaddexp.reduce(paths, axis=0)
-    # Vectorized over positions: the lattice node of each, and the likelihood and count of its word.
+    # For each position: its lattice node, and the log-likelihood and count of its word.
     node = np.arange(len(edges[0])) + np.repeat(np.arange(len(nodes)), spans.lengths)
-    whole = np.repeat(forward[nodes + spans.lengths], spans.lengths)
+    log_likelihood = np.repeat(forward[nodes + spans.lengths], spans.lengths)
     counts = np.repeat(spans.counts, spans.lengths)
     expected = np.zeros(len(scores))
     for length in range(1, MAX_PIECE_LENGTH + 1):
         (here,) = np.nonzero(edges[length - 1] != NONE)
         piece = edges[length - 1, here]
-        share = np.exp(forward[node[here]] + scores[piece] + backward[node[here] + length] - whole[here])
+        share = np.exp(forward[node[here]] + scores[piece] + backward[node[here] + length] - log_likelihood[here])
         expected += np.bincount(piece, weights=share * counts[here], minlength=len(scores))
     return expected
 
@@ -221,18 +221,18 @@ def best_segmentations(spans: Spans, pieces: Pieces, *, divided: bool = False) -
     best[nodes] = 0.0
     steps = np.zeros(len(best), dtype=np.int64)  # the length of the last piece on the best path to each node
     for end in range(1, int(spans.lengths.max(initial=0)) + 1):
-        some = slice(0, spans.reaching(end))
+        active = slice(0, spans.count_at_least(end))
         paths = np.stack(
             [
-                best[nodes[some] + end - length] + with_none[edges[length - 1, spans.starts[some] + end - length]]
+                best[nodes[active] + end - length] + with_none[edges[length - 1, spans.starts[active] + end - length]]
                 for length in range(1, min(MAX_PIECE_LENGTH, end) + 1)
             ]
         )
         if divided and end <= MAX_PIECE_LENGTH:
-            paths[-1, spans.lengths[some] == end] = -np.inf
+            paths[-1, spans.lengths[active] == end] = -np.inf
         choice = np.argmax(paths, axis=0)
-        steps[nodes[some] + end] = choice + 1
-        best[nodes[some] + end] = paths[choice, np.arange(len(choice))]
+        steps[nodes[active] + end] = choice + 1
+        best[nodes[active] + end] = paths[choice, np.arange(len(choice))]
     ends = spans.lengths.copy()
     unfinished = np.arange(len(ends))
     while len(unfinished):
@@ -243,22 +243,22 @@ def best_segmentations(spans: Spans, pieces: Pieces, *, divided: bool = False) -
 
 
 def prune(spans: Spans, pieces: Pieces, goal: int) -> NDArray[np.bool_]:
-    """A mask of the `goal` pieces, alphabet included, whose removal would reduce the likelihood most."""
+    """Return a mask: True = the alphabet, and the pieces whose removal would reduce the likelihood most."""
     frequency = np.zeros(len(pieces))
     for backtrace in best_segmentations(spans, pieces):
         frequency += np.bincount(backtrace.pieces, weights=spans.counts[backtrace.spans], minlength=len(pieces))
     total = frequency.sum()
     (used,) = np.nonzero((frequency > 0) & (pieces.lengths > 1))
     used = used[np.argsort(-pieces.lengths[used], kind="stable")]
-    own = Spans(pieces.starts[used], pieces.lengths[used], frequency[used])
+    piece_spans = Spans(pieces.starts[used], pieces.lengths[used], frequency[used])
     # If a piece is removed, its occurrences are segmented into the pieces of its second-best segmentation.
     parts = np.zeros(len(used))
     likelihood = np.zeros(len(used))
-    for backtrace in best_segmentations(own, pieces, divided=True):
-        likelihood[backtrace.spans] += np.log(frequency[backtrace.pieces] + own.counts[backtrace.spans])
+    for backtrace in best_segmentations(piece_spans, pieces, divided=True):
+        likelihood[backtrace.spans] += np.log(frequency[backtrace.pieces] + piece_spans.counts[backtrace.spans])
         parts[backtrace.spans] += 1
-    likelihood -= parts * np.log(total + own.counts * (parts - 1))
-    loss = own.counts * (np.log(own.counts) - np.log(total) - likelihood)
+    likelihood -= parts * np.log(total + piece_spans.counts * (parts - 1))
+    loss = piece_spans.counts * (np.log(piece_spans.counts) - np.log(total) - likelihood)
 
     kept = np.zeros(len(pieces), dtype=bool)
     kept[: pieces.required] = True

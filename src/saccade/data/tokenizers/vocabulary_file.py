@@ -89,21 +89,21 @@ def check_piece(piece: Any) -> str:
     return piece
 
 
-def check_pipeline(found: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+def check_pipeline(saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     """Raise ValueError if the pipeline of a file differs from ours; keys that it leaves out are not compared."""
-    taken = {"vocab", "merges"} & ours["model"].keys()
-    model = {name: value for name, value in found["model"].items() if name not in taken}
-    for name, part in {**found, "model": model}.items():
+    read = {"vocab", "merges"} & ours["model"].keys()
+    model = {name: value for name, value in saved["model"].items() if name not in read}
+    for name, part in {**saved, "model": model}.items():
         if name not in ours:
             raise ValueError(f"its key {shown(name)} is unknown")
         if not agrees(part, ours[name]):
             raise ValueError(f"its {name} is not that of this kind of tokenizer")
 
 
-def agrees(found: Any, ours: Any) -> bool:
-    """Whether two parts of a pipeline are equal, ignoring keys that another version of the library left out."""
-    if isinstance(found, dict) and isinstance(ours, dict):
-        return all(name in ours and agrees(value, ours[name]) for name, value in found.items())
-    if isinstance(found, list) and isinstance(ours, list):
-        return len(found) == len(ours) and all(map(agrees, found, ours))
-    return type(found) is type(ours) and bool(found == ours)
+def agrees(saved: Any, ours: Any) -> bool:
+    """Return whether a saved part of a pipeline equals ours, apart from keys that it leaves out."""
+    if isinstance(saved, dict) and isinstance(ours, dict):
+        return all(name in ours and agrees(value, ours[name]) for name, value in saved.items())
+    if isinstance(saved, list) and isinstance(ours, list):
+        return len(saved) == len(ours) and all(map(agrees, saved, ours))
+    return type(saved) is type(ours) and bool(saved == ours)

@@ -18,7 +18,7 @@ from saccade.inference.engines.ctranslate2_engine import CTranslate2Engine
 from saccade.inference.engines.engine import Engine, Precision
 from saccade.inference.engines.parity import check_parity, random_sentences, validation_sources
 from saccade.interface import TranslationModel
-from saccade.interop.ctranslate2 import import_runtime, longest_sequence, not_expressible, save_ctranslate2
+from saccade.interop.ctranslate2 import import_runtime, max_length, save_ctranslate2, unsupported_reason
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import TransformerConfig
 
@@ -68,7 +68,7 @@ class CTranslate2Exporter:
         return CTranslate2Engine(
             runtime,
             vocabulary=max(tokenizer.size for tokenizer in self.tokenizers),
-            positions=longest_sequence(self.config),
+            positions=max_length(self.config),
             longest=self.config.max_positions if self.config.positions == "learned" else None,
             symbols=self.tokenizers.target.symbols,
             fallback=fallback,
@@ -76,7 +76,7 @@ class CTranslate2Exporter:
 
     def parity(self, engine: Engine, reference: Engine) -> dict[str, Any]:
         """Parity with the reference on random sentences and on the validation sources of the run."""
-        tokenizer, positions = self.tokenizers.source, longest_sequence(self.config)
+        tokenizer, positions = self.tokenizers.source, max_length(self.config)
         validation = tokenizer.encode_batch(validation_sources(self.folder.parent))
         sentences = random_sentences(tokenizer.size, positions - 1)
         sentences += [ids for ids in validation if 0 < len(ids) < positions]
@@ -106,7 +106,7 @@ def load_runtime(path: Path, precision: Precision) -> Any:
 
 def unavailable(config: ModelConfig, device: torch.device) -> str | None:
     """Why CTranslate2 cannot run this model on this device, or None."""
-    reason = not_expressible(config)
+    reason = unsupported_reason(config)
     if reason is None and device.type != "cpu":
         reason = f"CTranslate2 runs on the CPU here, not on {device.type}"
     if reason is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from saccade.data.audit.examination import Examination, Findings
 from saccade.data.audit.report import KINDS, OVERLAPS, DataReport
-from saccade.data.chunk_jobs import Examine, map_chunks
+from saccade.data.chunk_jobs import ExamineJob, map_chunks
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import FileError, Pair, read_pairs
 from saccade.data.reading.pair_stream import Chunk, chunked
@@ -57,7 +57,7 @@ def examine_files(
     errors = FileErrors()
     targets = data.target or (None,) * len(data.source)
     chunks = read_chunks(data, list(zip(data.source, targets, strict=True)), errors)
-    with closing(map_chunks(chunks, Examine(keys=False), data.workers)) as answers:
+    with closing(map_chunks(chunks, ExamineJob(keys=False), data.workers)) as answers:
         for chunk, answer in answers:
             examination.add(chunk.corpus, Findings.from_bytes(answer.arrays["findings"].tobytes()))
             pairs[chunk.corpus] += len(chunk.pairs)
@@ -85,7 +85,7 @@ def examine_held_out(
     examination = Examination([name])
     pairs: list[Pair] = []
     for chunk in read_chunks(data, [(source, target)], errors):
-        answer = Examine(keys=False).run(chunk)
+        answer = ExamineJob(keys=False).run(chunk)
         examination.add(0, Findings.from_bytes(answer.arrays["findings"].tobytes()))
         pairs += chunk.pairs
     found.inputs.append(Input(use, source, target, len(pairs)))

@@ -66,7 +66,7 @@ def load_data(
         tokenizers=tokenizers,
         log=tracker.log,
         progress=tracker.progress,
-        locked=rank_zero_has_the_lock,
+        on_lock=rank_zero_has_the_lock,
     )
     log_statistics(config, cached, tracker)
     valid = None
