@@ -13,8 +13,9 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/saccade demo
 
-# Two processes of one thread each: most tests are too small for a second thread.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+# Two processes of one thread each: most tests are too small for a second thread. A crashed process ends the run; without the
+# option, pytest-xdist waits for ever.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --max-worker-restart=0
 
 test: .venv/ready
 	$(PYTEST) -m 'not slow'
@@ -32,7 +33,7 @@ test-asan: .venv/ready
 	ls $(ASAN)/saccade/csrc/native_v1.*.so
 	SACCADE_KERNELS=$(CURDIR)/$(ASAN)/saccade/csrc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-		$(PYTEST) --capture=sys --max-worker-restart=0 -m 'not slow' $(ASAN_TESTS)
+		$(PYTEST) --capture=sys -m 'not slow' $(ASAN_TESTS)
 
 check: .venv/ready
 	$(BIN)/ruff check .
