@@ -30,7 +30,7 @@ class SaccadeError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
-        # Both may quote an untrusted file, so control characters are escaped.
+        # `what` and `where` may quote an untrusted file, so control characters are escaped.
         self.what = printable(what)
         self.where = None if where is None else printable(where)
         self.hint = hint
@@ -53,12 +53,12 @@ class UsageError(SaccadeError):
 
 
 def system_advice(error: OSError) -> str | None:
-    """What to do about an error of the operating system, None if nothing is known."""
+    """Return what to do about an error of the operating system; None if there is no advice for it."""
     return SYSTEM_ADVICE.get(error.errno or 0)
 
 
 def not_written(path: object, error: OSError) -> SaccadeError:
-    """The error for a file or folder that the operating system does not let us write."""
+    """Return the error for a file or folder that cannot be written."""
     hint = system_advice(error) or "choose another path"
     return SaccadeError(f"cannot be written: {error.strerror or error}", where=str(path), hint=hint)
 

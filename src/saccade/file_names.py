@@ -1,4 +1,4 @@
-"""Names that become file names: they never leave their folder, on any system."""
+"""Checks of names that become file names: a name must not contain a path, on any operating system."""
 
 from __future__ import annotations
 

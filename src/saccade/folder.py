@@ -204,7 +204,7 @@ def read_small_text(path: Path) -> str:
         return read_text(path, MAX_JSON_BYTES)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in TRANSIENT_ERRORS:
-            raise  # does not mean that the file is damaged
+            raise  # the file may be intact
         what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise damaged(path, what) from None
 

@@ -29,7 +29,7 @@ class Source:
     """The input of an encoder: ids, an image grid, audio frames, or a tuple of sources."""
 
     values: Tensor | tuple[Source, ...]
-    mask: Tensor  # (B, S), True = real
+    mask: Tensor  # (B, S), True = real position, False = padding
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Memory:
     """The output of an encoder, which a decoder attends to."""
 
     states: Tensor  # (B, S, D)
-    mask: Tensor  # (B, S), True = real
+    mask: Tensor  # (B, S), True = real position, False = padding
     summary: Any = None  # any nesting of batch-first tensors, such as the last states of a recurrent encoder
     attention: tuple[Attention, ...] = ()  # empty unless recorded
     auxiliary: Auxiliary | None = None  # in training only
@@ -64,7 +64,7 @@ class Memory:
 class Decoded:
     """The output of a decoder for all target positions at once."""
 
-    outputs: Tensor  # (B, T, D), undefined where the prefix is padding
+    outputs: Tensor  # (B, T, D), undefined at padding positions of the prefix
     attention: tuple[Attention, ...] = field(default=())
     auxiliary: Auxiliary | None = None  # in training only
 
@@ -98,14 +98,14 @@ class Encodes(Protocol):
 class Decodes(Protocol):
     """A decoder: a model that predicts a target from a memory, token by token."""
 
-    longest: int | None  # the maximum number of target positions; None: no maximum
+    longest: int | None  # maximum number of target positions; None = no maximum
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode all positions of `prefix` (B, T) at once: training, scoring, explaining."""
         ...
 
     def start(self, memory: Memory) -> Any:
-        """The decoder state before the first token: KV caches, hidden states, projected keys.
+        """Return the decoder state before the first token: KV caches, hidden states, projected keys.
 
         Parts that depend on the memory alone are wrapped in `PerSentence`.
         """
@@ -119,11 +119,11 @@ class Decodes(Protocol):
         ...
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The output layer: (..., D) to (..., V)."""
+        """Apply the output layer: (..., D) to (..., V)."""
         ...
 
     def output_product(self, outputs: Tensor) -> Product | None:
-        """The operands of the last matrix product of `logits` for outputs (..., D), or None if there is none.
+        """Return the operands of the last matrix product of `logits` for outputs (..., D); None if there is none.
 
         With it a loss can be computed chunk by chunk, without all logits at once.
         """
@@ -138,7 +138,7 @@ class TranslationModel(Translates, Protocol):
     """A sequence-to-sequence model: an `nn.Module`, which a plan is not."""
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """The parameters, as in `nn.Module`."""
+        """Return the parameters, as in `nn.Module`."""
         ...
 
     def train(self, mode: bool = True) -> Any:
@@ -170,39 +170,39 @@ class Shared(NamedTuple, Generic[T]):
 
 
 def select(state: S, rows: Tensor) -> S:
-    """Select rows of any nesting of batch-first tensors."""
-    return cast(S, rows_of(state, rows, lambda part: PerSentence(select(part.value, rows))))
+    """Select indices `rows` along the batch dimension of any nesting of batch-first tensors."""
+    return cast(S, select_parts(state, rows, lambda part: PerSentence(select(part.value, rows))))
 
 
 def reorder(state: S, rows: Tensor, memory_rows: Tensor | None) -> S:
-    """Select hypotheses (N',) of a decoder state, and rows of its `PerSentence` parts; None keeps all of these rows.
+    """Select hypotheses `rows` (N',) of a decoder state, and sentences `memory_rows` of its `PerSentence` parts.
 
-    Beam search reorders the state of every model with it.
+    Beam search calls it between steps. If `memory_rows` is None, the `PerSentence` parts are unchanged.
     """
     if memory_rows is None:
-        return cast(S, rows_of(state, rows, lambda part: part))
-    return cast(S, rows_of(state, rows, lambda part: PerSentence(select(part.value, memory_rows))))
+        return cast(S, select_parts(state, rows, lambda part: part))
+    return cast(S, select_parts(state, rows, lambda part: PerSentence(select(part.value, memory_rows))))
 
 
-def rows_of(state: Any, rows: Tensor, of_memory: Callable[[PerSentence[Any]], PerSentence[Any]]) -> Any:
-    """Select rows of all tensors in a state; `of_memory` handles the parts that depend on the memory alone."""
+def select_parts(state: Any, rows: Tensor, per_sentence: Callable[[PerSentence[Any]], PerSentence[Any]]) -> Any:
+    """Select indices `rows` along the batch dimension of a state; `per_sentence` converts its `PerSentence` parts."""
     if state is None or isinstance(state, str | int | float | bool):
         return state
     if isinstance(state, Auxiliary):
-        return None  # a loss of the batch, not of a row
+        return None  # a loss of the complete batch
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     if isinstance(state, Shared):
         return state
     if isinstance(state, PerSentence):
-        return of_memory(state)
+        return per_sentence(state)
     if isinstance(state, dict):
-        return {key: rows_of(value, rows, of_memory) for key, value in state.items()}
+        return {key: select_parts(value, rows, per_sentence) for key, value in state.items()}
     if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(rows_of(part, rows, of_memory) for part in state))
+        return type(state)(*(select_parts(part, rows, per_sentence) for part in state))
     if isinstance(state, tuple | list):
-        return type(state)(rows_of(part, rows, of_memory) for part in state)
+        return type(state)(select_parts(part, rows, per_sentence) for part in state)
     if dataclasses.is_dataclass(state) and not isinstance(state, type):
-        changes = {f.name: rows_of(getattr(state, f.name), rows, of_memory) for f in dataclasses.fields(state)}
+        changes = {f.name: select_parts(getattr(state, f.name), rows, per_sentence) for f in dataclasses.fields(state)}
         return dataclasses.replace(state, **changes)
     raise TypeError(f"a state holds tensors in tuples, lists, dicts and dataclasses, not {type(state).__name__}")

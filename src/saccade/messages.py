@@ -13,12 +13,12 @@ from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Any
 
-LEVEL_VARIABLE = "SACCADE_MESSAGE_LEVEL"  # environment variable that gives a worker process the level of its parent
+LEVEL_VARIABLE = "SACCADE_MESSAGE_LEVEL"  # environment variable with the level of the parent of a worker process
 PROGRESS_DELAY = 2.0  # seconds of work before a progress bar appears
 
 
 class Level(IntEnum):
-    """What is shown: only warnings and errors, also notes, or also details."""
+    """Verbosity: QUIET shows warnings and errors, NORMAL also notes and progress, VERBOSE also details."""
 
     QUIET = 0
     NORMAL = 1
@@ -30,23 +30,23 @@ _bar: ProgressBar | None = None  # the innermost progress bar of this process
 
 
 def level() -> Level:
-    """The level of this process."""
+    """Return the verbosity of this process."""
     return _level
 
 
 def set_level(value: Level) -> None:
-    """Set the level of this process."""
+    """Set the verbosity of this process."""
     global _level
     _level = value
 
 
 def level_for_workers() -> dict[str, str]:
-    """The environment of a worker process that shows what this process shows."""
+    """Return environment variables that give a worker process the verbosity of this process."""
     return {LEVEL_VARIABLE: _level.name}
 
 
 def set_level_of_worker() -> None:
-    """Set the level of this worker process to that of its parent."""
+    """Set the verbosity of this worker process to that of its parent."""
     set_level(Level[os.environ.get(LEVEL_VARIABLE, Level.NORMAL.name)])
 
 
@@ -62,13 +62,13 @@ def note(text: str) -> None:
 
 
 def detail(text: str) -> None:
-    """Show a detail that --verbose asks for."""
+    """Show a detail, which is hidden without --verbose."""
     if _level >= Level.VERBOSE:
         write(text)
 
 
 def write(text: str) -> None:
-    """Write lines to stderr, above the progress bar; after a failure, discard everything that is written to it."""
+    """Write lines to stderr, above the progress bar; after a failure, discard all later output to stderr."""
     if sys.stderr is None:  # the descriptor was closed when Python started
         return
     try:
@@ -87,7 +87,7 @@ def discard_stderr() -> None:
 
 
 def shows_progress() -> bool:
-    """Whether progress bars are drawn: stderr is a terminal, and the level is not quiet."""
+    """Return whether progress bars are drawn: stderr is a terminal, and --quiet is not set."""
     with suppress(AttributeError, ValueError):  # no stderr, or a closed one
         return _level >= Level.NORMAL and sys.stderr.isatty()
     return False
@@ -121,10 +121,10 @@ class ProgressBar:
         self.task: Any = None
         self.lock = threading.RLock()
         self.closed = False
-        # A thread opens the bar, because work such as a conversion reports nothing before it is done.
+        # A thread opens the bar, because some tasks, such as a conversion, report no progress.
         self.timer = threading.Timer(PROGRESS_DELAY, self.open)
         self.timer.daemon = True
-        with suppress(RuntimeError):  # no more threads: the work goes on without a bar
+        with suppress(RuntimeError):  # no thread can be started: work without a bar
             self.timer.start()
 
     def advance(self, count: int = 1) -> None:

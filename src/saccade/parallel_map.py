@@ -57,6 +57,6 @@ def parallel_map_unordered(
                     for future in as_completed(tuple(indices)):
                         yield indices.pop(future), future.result()
                 finally:
-                    pool.shutdown(wait=False, cancel_futures=True)  # leaving the block waits for running items
+                    pool.shutdown(wait=False, cancel_futures=True)  # the `with` block waits for running items
         finally:
             torch.set_num_threads(threads)

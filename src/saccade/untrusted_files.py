@@ -17,15 +17,15 @@ from typing import Any, NoReturn
 MAX_DEPTH = 16  # nesting levels of plain data; the files that Saccade writes have at most five
 
 
-def read_text(path: str | Path, most: int) -> str:
-    """Read the UTF-8 text of a regular file of at most `most` bytes; a pipe or a device might never end."""
+def read_text(path: str | Path, limit: int) -> str:
+    """Read the UTF-8 text of a regular file of at most `limit` bytes; a pipe or a device might not end."""
     with open(path, "rb", opener=open_nonblocking) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("not a regular file")
-        raw = file.read(min(status.st_size, most) + 1)
-    if len(raw) > most:
-        raise ValueError(f"larger than the limit of {most:,} bytes")
+        raw = file.read(min(status.st_size, limit) + 1)
+    if len(raw) > limit:
+        raise ValueError(f"larger than the limit of {limit:,} bytes")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -98,10 +98,10 @@ def check_plain(values: Any) -> None:
     raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
 
 
-def shown(value: Any, most: int = 80) -> str:
-    """Return the repr of a value for an error message, shortened to `most` characters."""
+def shown(value: Any, limit: int = 80) -> str:
+    """Return the repr of a value for an error message, shortened to `limit` characters."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # Python does not print integers of more than some thousand digits
         text = f"a {type(value).__name__} that is too large to show"
-    return text if len(text) <= most else f"{text[:most]}…"
+    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -3,7 +3,7 @@
     python -P -m saccade.workers.child MODULE PARENT [--fork]
 
 The first message on stdin is the setup, all others are requests; replies go to stdout. The worker ends when its input
-does. If its parent is killed, it ends as on SIGTERM.
+ends. If its parent is killed, it ends as on SIGTERM.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PR_SET_PDEATHSIG = 1  # Linux: prctl.h
 
 
 def exit_immediately(number: int, _: FrameType | None) -> None:
-    """Signal handler during imports: there is nothing to save yet."""
+    """Exit at once: the signal handler during imports, when there is nothing to save."""
     os._exit(128 + number)
 
 
 def raise_exit(number: int, _: FrameType | None) -> NoReturn:
-    """Signal handler after imports; a training installs its own, which saves first."""
+    """Raise SystemExit: the signal handler after imports; a training replaces it by one that saves."""
     raise SystemExit(128 + number)
 
 
@@ -73,10 +73,10 @@ def serve(module: str, requests: IO[bytes], replies: IO[bytes], *, fork: bool) -
 
 
 def reply_in_fork(request: Message, handler: Handler) -> Message:
-    """Handle a request in a fork of this process, which has the memory of a process that has handled none."""
+    """Handle a request in a fork of this process, so that earlier requests do not change its peak memory."""
     reader, writer = os.pipe()
     try:
-        child = os.fork()  # no kernel has run here yet, so there are no threads that a fork would lose
+        child = os.fork()  # no kernel has run in this process, so it has no threads that a fork would lose
     except OSError as error:
         os.close(reader)
         os.close(writer)

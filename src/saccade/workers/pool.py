@@ -1,4 +1,4 @@
-"""Several workers of one kind: requests are spread over them, results come back in order.
+"""A pool of workers with the same handler: requests are distributed, results are returned in order.
 
 One thread per worker exchanges messages; only a few requests are in flight at a time.
 """
@@ -17,7 +17,7 @@ from saccade.workers.process import Worker, running_worker
 
 Item = TypeVar("Item")
 
-QUEUED = 2  # requests that wait for a free worker
+QUEUED = 2  # maximum number of requests that wait for a free worker
 
 
 def request_in_order(

@@ -1,7 +1,7 @@
-"""Worker processes as their parent sees them: start one, send it requests, end it.
+"""Worker processes on the side of their parent: start one, send it requests, end it.
 
-A worker is a new Python process, not a fork, and not one of `multiprocessing`, which would import the user's main
-module again and pickle what it sends. Progress is what a worker prints: its stdout and stderr are the parent's stderr.
+A worker is a new Python process: neither a fork nor a process of `multiprocessing`, which would import the user's main
+module again and pickle its messages. The stdout and stderr of a worker are the stderr of its parent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from saccade.workers.replies import WorkerDiedError, result_of
 from saccade.workers.stop_signals import STOP_SIGNALS, blocked_signals
 
 FORK = "--fork"
-GRACE_SECONDS = 10.0  # for a worker to exit after its last request
+GRACE_SECONDS = 10.0  # how long a worker may take to exit after its last request
 PACKAGE_PARENT = Path(__file__).parents[2]
 
 
@@ -44,7 +44,7 @@ class Worker:
         return result_of(reply)
 
     def send(self, message: Message) -> None:
-        """Send a message; a worker that has died may have left a reply that says why, so that is no error here."""
+        """Send a message; a dead worker is no error here, because it may have left a reply with the reason."""
         assert self.process.stdin is not None
         with suppress(OSError, ValueError):
             write_message(self.process.stdin, message)
@@ -82,7 +82,7 @@ def start_worker(
     If `fork` is true, the worker handles each request in a fork of itself, which is safe only as long as neither
     `make_handler` nor an import starts threads. `environment` adds to the environment of this process.
     """
-    # The worker imports this very package, wherever it is.
+    # The worker must import the same package as this process.
     paths = [str(PACKAGE_PARENT), *filter(None, [os.environ.get("PYTHONPATH")])]
     inherited = {**os.environ, **messages.level_for_workers(), **(environment or {})}
     command = [sys.executable, "-P", "-m", "saccade.workers.child", module, str(os.getpid())]
@@ -106,7 +106,7 @@ def start_worker(
 def running_worker(
     module: str, setup: Message | None = None, *, environment: Mapping[str, str] | None = None
 ) -> Iterator[Worker]:
-    """A worker that ends with the block; an exception, such as Ctrl-C, kills it."""
+    """Start a worker that ends with the `with` block; an exception, such as Ctrl-C, kills it."""
     worker = start_worker(module, setup, environment=environment)
     try:
         yield worker

@@ -11,7 +11,7 @@ from saccade.errors import SaccadeError, is_out_of_memory
 from saccade.workers.messages import Message
 
 Handler = Callable[[Message], Message]
-"""From a request to its result; it runs in the worker."""
+"""Function from a request to its result; it runs in the worker."""
 
 MAX_ERROR_LENGTH = 4000  # characters of an error message
 
@@ -43,7 +43,7 @@ def reply_to(request: Message, handler: Handler) -> Message:
 
 
 def error_reply(error: Exception) -> Message:
-    """The reply that reports an error; an unexpected one is printed with its traceback."""
+    """Return the reply that reports an error; an unexpected one is printed with its traceback."""
     what, where, hint = str(error), None, None
     if isinstance(error, SaccadeError):
         what, where, hint = error.what, error.where, error.hint
@@ -58,12 +58,12 @@ def error_reply(error: Exception) -> Message:
 
 
 def death_reply(status: int) -> Message:
-    """The reply that reports a fork that ended without a result."""
+    """Return the reply that reports a fork that ended without a result."""
     return Message({"died": status})
 
 
 def result_of(reply: Message) -> Message:
-    """The result in a reply; raises the SaccadeError or WorkerDiedError that the reply reports."""
+    """Return the result in a reply, or raise the SaccadeError or WorkerDiedError that the reply reports."""
     values = reply.values
     if "died" in values:
         raise WorkerDiedError(values["died"])

@@ -24,12 +24,12 @@ class SignalForwarding:
         self.forwarded = False
 
     def forward_to(self, process: subprocess.Popen[bytes]) -> None:
-        """Forward to this process, also a signal that came before it existed."""
+        """Forward signals to this process, also one that was received before it was started."""
         self.process = process
         self.forward_first()
 
     def handle(self, number: int, _: FrameType | None) -> None:
-        """Note a signal; a second Ctrl-C interrupts this process."""
+        """Record a signal; a second Ctrl-C interrupts this process."""
         if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received.append(signal.Signals(number))
