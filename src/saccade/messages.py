@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
-from typing import Any
+from typing import IO, Any, cast
 
 LEVEL_VARIABLE = "SACCADE_MESSAGE_LEVEL"  # environment variable with the level of the parent of a worker process
 PROGRESS_DELAY = 2.0  # seconds of work before a progress bar appears
@@ -86,6 +86,29 @@ def discard_stderr() -> None:
         os.close(null)
 
 
+class ForgivingStream:
+    """A stream for rich that discards text which cannot be written: rich also draws from a thread of its own."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered; after a failure, discard everything that is written to stderr."""
+        try:
+            self._stream.flush()
+        except (OSError, ValueError):
+            discard_stderr()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def shows_progress() -> bool:
     """Return whether progress bars are drawn: stderr is a terminal, and --quiet is not set."""
     with suppress(AttributeError, ValueError):  # no stderr, or a closed one
@@ -152,7 +175,7 @@ class ProgressBar:
             if self.total is not None or self.done:
                 columns.append(MofNCompleteColumn())
             columns.append(TimeElapsedColumn() if self.total is None else TimeRemainingColumn())
-            console = Console(stderr=True, highlight=False)
+            console = Console(file=cast(IO[str], ForgivingStream(sys.stderr)), highlight=False)
             # Results on stdout must not be redirected to the console of the bar, which is stderr.
             bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
             self.task = bar.add_task(self.what, total=self.total, completed=self.done)

@@ -110,7 +110,7 @@ def test_default_output_is_the_first_free_number(
     assert [config.model["width"] for config in started] == [128, 256]
 
 
-@pytest.mark.parametrize(("name", "code"), [("Ctrl-C", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(("name", "code"), [("Ctrl-C", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_exit_code_after_a_signal(
     name: str, code: int, data: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade
 ) -> None:

@@ -348,9 +348,11 @@ def test_nan_loss_keeps_the_last_good_checkpoint(config, tmp_path, monkeypatch):
         poisoned.calls += learning
         return type(found)(found.total * float("nan"), found.count, found.metrics) if wrong else found
 
-    def run_updates(run, original=run_module.run_updates):
+    original_updates = run_module.run_updates
+
+    def run_updates(run, interruption):
         poisoned.learning = True
-        return original(run)
+        original_updates(run, interruption)
 
     poisoned.calls, poisoned.learning = 0, False
     monkeypatch.setattr(run_module, "run_updates", run_updates)

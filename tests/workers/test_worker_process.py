@@ -233,19 +233,16 @@ def signal_when(started: Path, *numbers: int) -> threading.Thread:
 
 @pytest.mark.usefixtures("default_signals")
 class TestSignals:
-    @pytest.mark.parametrize(
-        ("sent", "received"),
-        [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM)],
-    )
-    def test_a_worker_gets_one_signal_and_time_to_save(self, sent: int, received: int, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_a_worker_gets_one_signal_and_time_to_save(self, sent: int, tmp_path: Path) -> None:
         started, saved = tmp_path / "started", tmp_path / "saved"
         thread = signal_when(started, sent, signal.SIGTERM)
         with forwarded_signals() as signals, running_worker(JOBS) as worker:
             signals.forward_to(worker.process)
             found = worker.request(Message({"job": "save", "started": str(started), "saved": str(saved)}))
             thread.join()
-        assert found.values["received"] == [int(received)]
-        assert saved.read_text() == str([int(received)])
+        assert found.values["received"] == [int(sent)]
+        assert saved.read_text() == str([int(sent)])
         assert signals.received == [sent, signal.SIGTERM]
 
     def test_a_second_ctrl_c_kills_the_worker(self, tmp_path: Path) -> None:

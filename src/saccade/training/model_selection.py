@@ -110,7 +110,7 @@ class ModelSelection:
         try:
             weights = average_weights(paths)
         except SaccadeError as error:
-            self.tracker.log(f"checkpoints are not averaged: {error.where}: {error.what}")
+            self.tracker.warn(f"checkpoints are not averaged: {error.where}: {error.what}")
             return
         copy_weights(self.model, weights, paths[0])
         note = f"Weights are the average of {len(paths)} checkpoints, {paths[0].name} to {paths[-1].name}."

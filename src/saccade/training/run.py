@@ -20,7 +20,7 @@ from saccade.training.config_resolution import ResumedConfig, check_complete, re
 from saccade.training.gradient_accumulation import NotFiniteError
 from saccade.training.objectives.factory import objective_metrics
 from saccade.training.runs.directory import RunDirectory, create, remove, rewrite_config
-from saccade.training.runs.interruption import SIGNALS, GracefulInterrupt
+from saccade.training.runs.interruption import GracefulInterrupt
 from saccade.training.runs.lock import run_lock
 from saccade.training.runs.preparation import PreparedRun, RunContext, prepare
 from saccade.training.runs.resumable_directory import check_checkpoints_exist, check_data_record
@@ -28,6 +28,7 @@ from saccade.training.runs.tracking import NullTracker, RunTracker, Tracker
 from saccade.training.stopping import fraction_done, limit_reached
 from saccade.training.units import format_duration
 from saccade.training.validation import Validation
+from saccade.workers.stop_signals import STOP_SIGNALS
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,14 @@ def execute(context: RunContext) -> RunResult:
         raise
     try:
         with run.saver:
-            interrupted = run_updates(run)
-            finish(run, completed=interrupted is None)
+            with GracefulInterrupt() as interruption:
+                run_updates(run, interruption)
+                run.saver.wait()
+                interrupted = interruption.name
+                if interrupted is not None:  # within the block, because a closed terminal sends SIGHUP twice
+                    finish(run, completed=False)
+            if interrupted is None:
+                finish(run, completed=True)
     except BaseException as error:
         with contextlib.suppress(OSError, SaccadeError):  # report the first error, not a later one
             tracker.log(f"run directory: {directory.path}")
@@ -128,44 +135,42 @@ def execute(context: RunContext) -> RunResult:
     return RunResult(directory, progress.step, run.selection.best.validation, progress.seconds, interrupted)
 
 
-def run_updates(run: PreparedRun) -> str | None:
-    """Update until a limit, early stopping or a signal; return the name of the signal, if any."""
+def run_updates(run: PreparedRun, interruption: GracefulInterrupt) -> None:
+    """Update until a limit, early stopping or a signal; the last checkpoint may still be being written."""
     context, loop, progress = run.context, run.loop, run.loop.progress
     training, tracker = context.config.training, context.tracker
     began = time.perf_counter() - progress.seconds
     loop.model.train()
-    with GracefulInterrupt() as interruption:
-        updates = loop.updates()
-        reason = reason_to_stop(run, interruption)
-        tracker.log(f"training begins with step {progress.step + 1:,}" if reason is None else "nothing to do")
-        while reason is None:
-            update = next(updates)
-            progress.flops += run.flop_rate.per_token * update.passes * update.target_tokens
+    updates = loop.updates()
+    reason = reason_to_stop(run, interruption)
+    tracker.log(f"training begins with step {progress.step + 1:,}" if reason is None else "nothing to do")
+    while reason is None:
+        update = next(updates)
+        progress.flops += run.flop_rate.per_token * update.passes * update.target_tokens
+        progress.seconds = time.perf_counter() - began
+        tracker.update(update, progress, fraction_done(training, progress, run.planned_updates))
+        if update.step % training.validate_every == 0:
+            if context.group.rank == 0:
+                run.selection.validate_and_select(progress)
             progress.seconds = time.perf_counter() - began
-            tracker.update(update, progress, fraction_done(training, progress, run.planned_updates))
-            if update.step % training.validate_every == 0:
-                if context.group.rank == 0:
-                    run.selection.validate_and_select(progress)
-                progress.seconds = time.perf_counter() - began
-            reason = reason_to_stop(run, interruption)
-            if reason is not None or update.step % training.checkpoint_every == 0:
-                save(run)
-            run.saver.check()
-        tracker.log(f"stopped after {progress.step:,} updates: {reason}")
-    return interruption.name if interruption.signal is not None else None
+        reason = reason_to_stop(run, interruption)
+        if reason is not None or update.step % training.checkpoint_every == 0:
+            save(run)
+        run.saver.check()
+    tracker.log(f"stopped after {progress.step:,} updates: {reason}")
 
 
 def reason_to_stop(run: PreparedRun, interruption: GracefulInterrupt) -> str | None:
     """Return why the run stops here, or None; all processes return the same decision."""
     group = run.context.group
     reason = limit_reached(run.context.config.training, run.loop.progress)
-    if interruption.signal is not None:
+    if interruption.name is not None:
         reason = f"{interruption.name}; continue with saccade train --resume {run.context.directory.path}"
     if group.size == 1:
         return reason
-    flags = [reason is not None, *(interruption.signal == number for number in SIGNALS)]
+    flags = [reason is not None, *(interruption.signal == number for number in STOP_SIGNALS)]
     stopped, *signalled = group.all_reduce_numbers([float(flag) for flag in flags])
-    for number, count in zip(SIGNALS, signalled, strict=True):
+    for number, count in zip(STOP_SIGNALS, signalled, strict=True):
         if count and interruption.signal is None:  # a signal to one process stops all
             interruption.signal = number
     return reason or ("another process stopped" if stopped else None)

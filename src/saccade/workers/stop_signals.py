@@ -11,8 +11,6 @@ from types import FrameType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-FORWARDED_AS = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
-"""The signal that a worker gets for each signal to its parent; training saves on SIGINT and SIGTERM only."""
 
 
 class SignalForwarding:
@@ -39,7 +37,7 @@ class SignalForwarding:
         """Send the first signal, once: a second one could interrupt the saving."""
         if self.received and self.process is not None and not self.forwarded:
             self.forwarded = True
-            self.process.send_signal(FORWARDED_AS[self.received[0]])
+            self.process.send_signal(self.received[0])
 
 
 @contextmanager

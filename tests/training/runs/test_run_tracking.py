@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
+import os
+import subprocess
+import sys
 
 import pytest
-from rich.console import Console
 
+from saccade import messages
 from saccade.evaluation.metrics import Score
 from saccade.training.loop import Progress, Update
-from saccade.training.runs import throughput, tracking
+from saccade.training.runs import throughput
 from saccade.training.runs.directory import RunDirectory
 from saccade.training.runs.throughput import Throughput
 from saccade.training.runs.tracking import RunTracker
@@ -37,13 +41,7 @@ def directory(tmp_path):
     return found
 
 
-def run_tracker(directory, monkeypatch, *, terminal: bool) -> str:
-    screen = io.StringIO()
-
-    def console(**options):
-        return Console(file=screen, force_terminal=terminal, width=100, highlight=False)
-
-    monkeypatch.setattr(tracking, "Console", console)
+def run_tracker(directory: RunDirectory) -> None:
     tracker = RunTracker(directory, objective_metrics=["nll"], validation_metrics=["bleu"], log_every=2)
     progress = Progress()
     for step in range(1, 7):
@@ -52,11 +50,11 @@ def run_tracker(directory, monkeypatch, *, terminal: bool) -> str:
         if step == 4:
             tracker.validation(step, validation(12.5))
     tracker.close()
-    return screen.getvalue()
 
 
-def test_plain_lines_without_a_terminal(directory, monkeypatch):
-    text = run_tracker(directory, monkeypatch, terminal=False)
+def test_plain_lines_without_a_terminal(directory, capsys):
+    run_tracker(directory)
+    text = capsys.readouterr().err
     lines = text.splitlines()
     assert lines[0].startswith("step 2 epoch 1 loss 4.5000")  # the mean of 6 and 3
     assert lines[0].endswith("2 min left")
@@ -64,16 +62,94 @@ def test_plain_lines_without_a_terminal(directory, monkeypatch):
     assert "\x1b" not in text
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_progress_bar_on_a_terminal(directory, monkeypatch):
-    text = run_tracker(directory, monkeypatch, terminal=True)
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "100")
+    run_tracker(directory)
+    text = screen.getvalue()
     assert "loss 1.000" in text
     assert "tok/s" in text
     assert "━" in text
+    assert "step 4 validation" in text
     assert "step 2 epoch 1" in directory.log.read_text(encoding="utf-8")
 
 
-def test_metrics_samples_and_events_are_written(directory, monkeypatch):
-    run_tracker(directory, monkeypatch, terminal=False)
+def test_quiet_hides_the_log_and_the_bar(directory, monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr(messages, "_level", messages.Level.QUIET)
+    run_tracker(directory)
+    assert screen.getvalue() == ""
+    assert "step 2 epoch 1" in directory.log.read_text(encoding="utf-8")
+
+
+class BrokenTerminal(Terminal):
+    """A terminal that was closed: it shows nothing, and every write fails."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def flush(self) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_closed_terminal_does_not_stop_the_run(directory, monkeypatch):
+    monkeypatch.setattr("sys.stderr", BrokenTerminal())
+    run_tracker(directory)
+    assert len(read_rows(directory.metrics)) == 4
+
+
+def break_files(directory: RunDirectory) -> None:
+    """Make every log output impossible to write, even for root: a folder where a file is expected, and vice versa."""
+    for path in (directory.log, directory.metrics, directory.timing, directory.curves):
+        path.mkdir()
+    directory.samples.rmdir()
+    for path in (directory.samples, directory.tensorboard):
+        path.write_text("", encoding="utf-8")
+
+
+def test_logs_that_cannot_be_written_give_one_warning_each(directory, capsys):
+    break_files(directory)
+    run_tracker(directory)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    named = [line.split()[1] for line in warnings]
+    expected = ["train.log", "metrics.csv", "timing.csv", "samples/"]
+    assert [name for name in named if name != "tb/"] == expected  # TensorBoard is optional
+    assert directory.metrics.is_dir()
+
+
+def test_failed_row_leaves_no_partial_row(directory):
+    """A full disk is simulated by the file size limit of a child process."""
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from saccade.training.runs.csv_log import append_row
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+for step in range(100):
+    try:
+        append_row(Path(sys.argv[1]), ("step", "loss"), {"step": step, "loss": 1.5})
+    except OSError:
+        print(step)
+        break
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(directory.metrics)], capture_output=True, text=True, check=True
+    )
+    rows = read_rows(directory.metrics)
+    assert [int(row["step"]) for row in rows] == list(range(int(done.stdout)))
+    assert all(row["loss"] == "1.5" for row in rows)
+    assert len(rows) > 3
+
+
+def test_metrics_samples_and_events_are_written(directory):
+    run_tracker(directory)
     rows = read_rows(directory.metrics)
     assert [row["step"] for row in rows] == ["2", "4", "4", "6"]
     assert rows[0]["nll"] == "2.25"
@@ -82,17 +158,17 @@ def test_metrics_samples_and_events_are_written(directory, monkeypatch):
     assert directory.curves.is_file()
 
 
-def test_tensorboard_has_the_metrics(directory, monkeypatch):
+def test_tensorboard_has_the_metrics(directory):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="optional")
-    run_tracker(directory, monkeypatch, terminal=False)
+    run_tracker(directory)
     events = accumulator.EventAccumulator(str(directory.tensorboard)).Reload()
     assert [round(event.value, 4) for event in events.Scalars("loss")] == [4.5, 1.75, 1.1]
     assert [event.step for event in events.Scalars("valid/bleu")] == [4]
 
 
-def test_rows_after_the_checkpoint_are_dropped_on_resume(directory, monkeypatch):
+def test_rows_after_the_checkpoint_are_dropped_on_resume(directory):
     """Also an incomplete row: the files keep the size recorded in the checkpoint."""
-    run_tracker(directory, monkeypatch, terminal=False)
+    run_tracker(directory)
     tracker = RunTracker(directory, objective_metrics=["nll"], validation_metrics=["bleu"], log_every=2)
     sizes = tracker.file_sizes()
     before = [path.read_bytes() for path in (directory.metrics, directory.timing)]

@@ -15,13 +15,12 @@ from saccade import messages
 from saccade.errors import SaccadeError, is_out_of_memory, printable, system_advice
 
 INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
 BROKEN_PIPE = 128 + 13  # SIGPIPE, which not every system has
 
 
 def signal_exit_code(signal_name: str) -> int:
     """The exit code of a run that a signal interrupted."""
-    return TERMINATED if signal_name == "SIGTERM" else INTERRUPTED
+    return INTERRUPTED if signal_name == "Ctrl-C" else 128 + signal.Signals[signal_name]
 
 
 class ErrorReport(NamedTuple):

@@ -53,7 +53,7 @@ from saccade.workers.replies import Handler, WorkerDiedError, describe_exit
 from saccade.workers.stop_signals import STOP_SIGNALS, forwarded_signals
 
 INTERRUPTED = frozenset(128 + number for number in STOP_SIGNALS)
-EXIT_CODES = {"Ctrl-C": 128 + signal.SIGINT, "SIGTERM": 128 + signal.SIGTERM}
+EXIT_CODES = {"Ctrl-C": 128 + signal.SIGINT, "SIGTERM": 128 + signal.SIGTERM, "SIGHUP": 128 + signal.SIGHUP}
 WARM_UP_SENTENCES = 8  # translated before the clock starts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -51,8 +52,9 @@ def write_checkpoint(folder: Path, snapshot: Snapshot, logs: Sequence[Path] = ()
         save_tensors(staging / OPTIMIZER, snapshot.optimizer)
         write_json(staging / STATE, asdict(snapshot.state))
         for log in logs:
-            if log.exists():
-                fsync(log)
+            if log.is_file():
+                with contextlib.suppress(OSError):  # a log never costs a checkpoint
+                    fsync(log)
     return path
 
 

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Sequence
+import errno
+import io
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.errors import SaccadeError
 
-
-def write_row(path: Path, columns: Sequence[str], values: dict[str, Any]) -> None:
+def append_row(path: Path, columns: Sequence[str], values: Mapping[str, Any]) -> None:
     """Append one row to a CSV file, with its header if it is new."""
-    try:
-        new = not path.exists() or path.stat().st_size == 0
-        with path.open("a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
-            if new:
-                writer.writeheader()
-            writer.writerow(values)
-    except OSError as error:
-        raise unwritable(path, error) from None
+    row = io.StringIO(newline="")
+    writer = csv.DictWriter(row, columns, restval="", extrasaction="ignore")
+    if not path.exists() or path.stat().st_size == 0:
+        writer.writeheader()
+    writer.writerow(values)
+    append_bytes(path, row.getvalue().encode("utf-8"))
+
+
+def append_bytes(path: Path, data: bytes) -> None:
+    """Append to a file in one write; after a failure, such as a full disk, the file is as before."""
+    with path.open("ab", buffering=0) as file:
+        before = file.seek(0, os.SEEK_END)
+        written = file.write(data)
+        if written < len(data):
+            with contextlib.suppress(OSError):
+                file.truncate(before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -31,12 +41,3 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         except csv.Error:
             return []
     return [{name: cell for name, cell in row.items() if name is not None} for row in rows]
-
-
-def unwritable(path: Path, error: OSError) -> SaccadeError:
-    """Return the error for a log file that cannot be written."""
-    return SaccadeError(
-        f"cannot be written: {error.strerror or error}",
-        where=str(path),
-        hint="free some space, then continue: saccade train --resume RUN",
-    )

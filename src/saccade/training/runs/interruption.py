@@ -1,4 +1,4 @@
-"""Graceful stop on Ctrl-C and SIGTERM: finish the step, save, exit."""
+"""Graceful stop on Ctrl-C, SIGTERM and SIGHUP: finish the update, save, exit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from saccade.workers.stop_signals import STOP_SIGNALS
 
 
 class GracefulInterrupt:
-    """While active, the first signal is only recorded; a second Ctrl-C raises KeyboardInterrupt."""
+    """While active, the first signal is only recorded; a second Ctrl-C raises KeyboardInterrupt.
+
+    Signals that were ignored before stay ignored: nohup ignores SIGHUP.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -19,8 +22,9 @@ class GracefulInterrupt:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                self._previous[number] = signal.signal(number, self._handle)
+            for number in STOP_SIGNALS:
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -30,9 +34,11 @@ class GracefulInterrupt:
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal = number
+        self.signal = self.signal or number
 
     @property
-    def name(self) -> str:
-        """Name of the signal for log messages."""
-        return "Ctrl-C" if self.signal == signal.SIGINT else "SIGTERM"
+    def name(self) -> str | None:
+        """Name of the recorded signal for messages, None without one."""
+        if self.signal is None:
+            return None
+        return "Ctrl-C" if self.signal == signal.SIGINT else signal.Signals(self.signal).name

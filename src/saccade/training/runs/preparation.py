@@ -92,7 +92,7 @@ def prepare(context: RunContext) -> PreparedRun:
     training, device = config.training, context.compute.device
     preload_optimizer_imports()
     for change in context.changes:
-        tracker.log(f"changed: {change}: results will differ from a run without this change")
+        tracker.warn(f"changed: {change}: results will differ from a run without this change")
     start = None if context.resumed else load_start(context)  # check the start model before the slow work on the data
     data = load_run_data(context)
     model = build_model(context, data)
@@ -245,7 +245,7 @@ def restore(run: PreparedRun) -> None:
             hint=f"restore them from a backup, or {new_start(directory)}",
         )
     for path, error in found.damaged:
-        tracker.log(f"damaged checkpoint: {error.where}: {error.what}; kept as {mark_damaged(path)}")
+        tracker.warn(f"damaged checkpoint: {error.where}: {error.what}; kept as {mark_damaged(path)}")
     step = int(group.all_reduce_numbers([step_of(found.path) if found.path else 0])[0])
     if group.rank == 0:
         run.selection.recover()
@@ -260,4 +260,4 @@ def restore(run: PreparedRun) -> None:
     tracker.rewind(step, state.logged)
     tracker.log(f"resumed from {path}")
     for change in environment_changes(state.environment, run.environment):
-        tracker.log(f"changed: {change}: results may not be bitwise equal to those of an uninterrupted run")
+        tracker.warn(f"changed: {change}: results may not be bitwise equal to those of an uninterrupted run")
