@@ -12,10 +12,11 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from saccade.arguments import check_call, check_mapping, path_of
 from saccade.version import __version__
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from os import PathLike
 
     from saccade.errors import SaccadeError
     from saccade.inference.loading import load
@@ -32,8 +33,11 @@ MODULES = {
     "load": "saccade.inference.loading",
 }
 
+TRAIN_ON = "give the path of a recipe, a dict of settings, or a RunConfig"
 
-def train(config: RunConfig | Mapping[str, Any] | str | Path) -> RunResult:
+
+@check_call
+def train(config: RunConfig | Mapping[str, Any] | str | PathLike[str]) -> RunResult:
     """Train a model from a config, from a mapping of settings, or from the path of a recipe."""
     from saccade.training.config import RunConfig
     from saccade.training.config_resolution import resolve_config, resolve_recipe
@@ -41,7 +45,10 @@ def train(config: RunConfig | Mapping[str, Any] | str | Path) -> RunResult:
 
     if isinstance(config, RunConfig):  # may be built by hand, without the defaults of its model family
         config = config.model_dump(exclude_unset=True)
-    return train(resolve_config(config, where="config") if isinstance(config, Mapping) else resolve_recipe(config))
+    if isinstance(config, Mapping):
+        check_mapping(config, "config", hint=TRAIN_ON)
+        return train(resolve_config(config, where="config"))
+    return train(resolve_recipe(path_of(config, "config", hint=TRAIN_ON)))
 
 
 def __getattr__(name: str) -> Any:

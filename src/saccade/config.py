@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
@@ -19,7 +19,28 @@ MAX_YAML_BYTES = 2**18  # enough for some thousand paths; the parser needs some 
 YAML_LINE_BREAKS = {"\x85", "\u2028", "\u2029"}  # besides the line feed
 
 
-class Config(BaseModel):
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+
+class ConfigType(ModelMetaclass):
+    """The type of config classes: a config that is built from invalid arguments raises SaccadeError."""
+
+    def __call__(cls, *values: Any, **settings: Any) -> Any:  # noqa: N805
+        """Build a config from settings by name."""
+        kind = cast(type[BaseModel], cls)
+        if values:
+            given = shown(values[0])
+            raise SaccadeError(f"{cls.__name__}({given}): settings have names", hint="write them as NAME=VALUE")
+        try:
+            return super().__call__(**settings)
+        except ValidationError as error:
+            raise describe_errors(kind, error, where=kind.__name__) from None
+
+
+class Config(BaseModel, metaclass=ConfigType):
     """Base class of all config sections: frozen and typed; unknown keys are errors.
 
     The docstring under a field is its help text. YAML and the command line accept keys with hyphens or underscores.

@@ -13,9 +13,11 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.errors import SaccadeError
 from saccade.inference import translator as module
+from saccade.inference.deferred_model import DeferredModel
 from saccade.inference.engines.engine import DecodeRequest, DecodeResults
 from saccade.inference.streaming import read_windows
 from saccade.inference.translator import Translator
+from saccade.interface import TranslationModel
 
 HYPOTHESES = [Hypothesis((5, 6), -1.0, -1.0, (-0.5, -0.5, 0.0), finished=True)]
 
@@ -50,7 +52,8 @@ def engine() -> FakeEngine:
 def translator(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Translator:
     """A translator without a model."""
     tokenizers = train_tokenizers(PAIRS, DataConfig(tokenizer="char"))
-    translator = Translator(None, tokenizers, DecodingConfig())  # type: ignore[arg-type]
+    model = DeferredModel[TranslationModel](lambda: pytest.fail("the model is not needed"))
+    translator = Translator(model, tokenizers, DecodingConfig())
     monkeypatch.setattr(translator.engines, "choose", lambda *_, **__: engine)
     return translator
 

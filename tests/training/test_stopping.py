@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 
+from saccade.errors import SaccadeError
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import Progress
 from saccade.training.stopping import equivalent_updates, fraction_done, updates_within
@@ -30,5 +30,5 @@ def test_updates_before_consistency_cost_half():
     ],
 )
 def test_settings_without_effect_are_rejected(settings, words):
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises(SaccadeError, match=words):
         TrainingConfig(**settings)

@@ -16,7 +16,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from saccade.errors import SaccadeError, did_you_mean
+from saccade.arguments import check_choice, check_numbers
+from saccade.errors import SaccadeError
 from saccade.interface import Attention, AttentionKind, Decoded, Memory, Source, Step, Translates, TranslationModel
 from saccade.symbols import Symbols
 
@@ -46,8 +47,7 @@ class Ensemble(Generic[Member]):
         weights: Sequence[float] | None = None,
     ) -> None:
         """`example` is any source: the widths of the members' outputs are measured on it."""
-        if mean not in get_args(Mean):
-            raise SaccadeError(f"unknown mean '{mean}'", hint=did_you_mean(mean, get_args(Mean)))
+        check_choice(mean, "mean", get_args(Mean))
         self.members = tuple(members)
         self.mean = mean
         self.shares = shares_of(weights, len(self.members))
@@ -141,6 +141,8 @@ def shares_of(weights: Sequence[float] | None, members: int) -> tuple[float, ...
     """The members' weights, scaled to sum to 1; equal by default."""
     if not members:
         raise SaccadeError("the ensemble has no members", hint="name at least one model")
+    if weights is not None:
+        check_numbers(weights, "weights")
     weights = [1.0] * members if weights is None else list(weights)
     if len(weights) != members:
         raise SaccadeError(

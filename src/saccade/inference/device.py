@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from saccade.arguments import check_text
 from saccade.errors import SaccadeError, UsageError
 
 
@@ -12,6 +13,7 @@ def choose_device(name: str, number: int = 0) -> torch.device:
 
     `auto` is the fastest one available. `number` is the index of the GPU if the name has none.
     """
+    check_text(name, "device", hint="name auto, cpu, cuda, cuda:1 … or mps")
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(kind for kind, present in available.items() if present)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 
+from saccade.arguments import check_call, check_choice, is_path, path_of
 from saccade.config import build
 from saccade.data.lexicon.lexicon_file import read_lexicon
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers
@@ -45,16 +47,17 @@ from saccade.ops.int8_linear import int8_available
 READ_ATTEMPTS = 3  # training may replace a model folder while it is read
 
 
+@check_call
 def load(
-    path: str | Path | Sequence[str | Path],
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
     device: str = "auto",
     *,
     engine: EngineName = "auto",
     precision: Precision = "float32",
     mean: Mean = "arithmetic",
     weights: Sequence[float] | None = None,
-    lexicon: str | Path | None = None,
-    shortlist: str | Path | None = None,
+    lexicon: str | PathLike[str] | None = None,
+    shortlist: str | PathLike[str] | None = None,
 ) -> Translator:
     """The translator of a run directory or a model folder, by default on the fastest device.
 
@@ -65,11 +68,14 @@ def load(
     unless `weights` are given. Decoding defaults are those of the first model. `lexicon` is a file of translations
     that replace unknown words; `shortlist` is a lexicon of pieces that restricts the output vocabulary.
     """
+    paths = model_paths(path)
     torch_device = choose_device(device)
-    paths = [path] if isinstance(path, str | Path) else list(path)
+    check_choice(mean, "mean", get_args(Mean))
     shares_of(weights, len(paths))  # raises an error before any model is read
     check_engine(engine, precision, len(paths))
-    folders = [find_model_folder(Path(name)) for name in paths]
+    lexicon_file = None if lexicon is None else path_of(lexicon, "lexicon")
+    shortlist_file = None if shortlist is None else path_of(shortlist, "shortlist")
+    folders = [find_model_folder(name) for name in paths]
     if len(folders) == 1:
         translator = load_translator(folders[0], torch_device, engine, precision)
     else:
@@ -77,9 +83,17 @@ def load(
         translator = build_ensemble(members, [str(name) for name in paths], mean=mean, weights=weights)
     if not isinstance(translator.load_model, DeferredModel):
         translator.load_plan()  # now, not with the first request
-    translator.lexicon = None if lexicon is None else read_lexicon(lexicon)
-    translator.shortlist = None if shortlist is None else read_shortlist(shortlist, translator.tokenizers)
+    translator.lexicon = None if lexicon_file is None else read_lexicon(lexicon_file)
+    translator.shortlist = None if shortlist_file is None else read_shortlist(shortlist_file, translator.tokenizers)
     return translator
+
+
+def model_paths(path: object) -> list[Path]:
+    """Return the paths of the members, from the path of one model or a list of paths."""
+    hint = "give the path of a run or of a model folder; several paths in a list are an ensemble"
+    if is_path(path) or not isinstance(path, Sequence) or isinstance(path, bytes):
+        return [path_of(path, "path", hint=hint)]
+    return [path_of(name, f"path[{index}]", hint=hint) for index, name in enumerate(path)]
 
 
 def load_translator(path: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:

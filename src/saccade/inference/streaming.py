@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from saccade.errors import SaccadeError
@@ -34,13 +35,13 @@ def read_windows(
         if input_ready is not None and not announced and not input_ready():
             announced = True
             yield None
-        line = next(lines, None)
-        if line is not None:
-            window.append(line)
-        if window and (line is None or len(window) == size):
+        count = len(window)
+        window.extend(islice(lines, 1))
+        at_end = len(window) == count
+        if window and (at_end or len(window) == size):
             yield Window(first, window, next_prefixes(prefix_lines, first, len(window)))
             first, window, announced = first + len(window), [], False
-        if line is None:
+        if at_end:
             return
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from saccade.arguments import check_call, check_mapping, check_text, check_texts, is_iterable, list_texts, read_texts
 from saccade.config import build, merge
 from saccade.data.lexicon.lexicon_file import Lexicon
 from saccade.data.reading.normalization import normalize
@@ -23,6 +25,7 @@ from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
 from saccade.inference.batching import SourceIds, collate_sources, length_batches, max_ids
 from saccade.inference.deferred_model import DeferredModel
+from saccade.inference.device import choose_device
 from saccade.inference.engines.ctranslate2_export import CTranslate2Exporter
 from saccade.inference.engines.engine import DecodeRequest, DecodeResults, Engine, Precision
 from saccade.inference.engines.selection import EngineSelector
@@ -32,9 +35,10 @@ from saccade.inference.shortlist_file import Shortlist
 from saccade.inference.streaming import InputReady, read_windows
 from saccade.inference.translation import EMPTY, Candidate, ScoredPair, Translation
 from saccade.inference.unknown_words import align, check_cross_attention, text_with_replacements, words_of
-from saccade.interface import Source, Translates, TranslationModel
+from saccade.interface import Decodes, Source, Translates, TranslationModel
 from saccade.plans.plan_selection import plan_for
 from saccade.symbols import Symbols
+from saccade.untrusted_files import shown
 
 WINDOW = 2048  # sentences read at a time from a stream: enough to sort by length, few enough to hold in memory
 
@@ -42,6 +46,7 @@ WINDOW = 2048  # sentences read at a time from a stream: enough to sort by lengt
 class Translator:
     """A model with its tokenizers and decoding defaults."""
 
+    @check_call
     def __init__(
         self,
         model: TranslationModel | DeferredModel[TranslationModel],
@@ -62,12 +67,13 @@ class Translator:
         The `lexicon` serves the decoding setting `replace_unknown="lexicon"`; a `shortlist` restricts every search to
         likely translations of its source. Without an `exporter` every request goes to torch.
         """
+        check_parts(model, tokenizers, decoding)
         self.load_model: Callable[[], TranslationModel] = model if isinstance(model, DeferredModel) else lambda: model
         self.precision: Precision = precision
         self.load_plan = DeferredModel(lambda: plan_for(self.load_model(), quantize=precision == "int8"))
         self.tokenizers = tokenizers
         self.decoding = decoding
-        self.device = torch.device(device)
+        self.device = device if isinstance(device, torch.device) else choose_device(device)
         self.source_tokenizers = tuple(source_tokenizers) or (tokenizers.source,)
         self.lexicon = lexicon
         self.shortlist = shortlist
@@ -90,29 +96,43 @@ class Translator:
         return self.tokenizers.target.symbols
 
     @overload
+    def translate(self, texts: str, *, nbest: int, **decoding: Any) -> list[str]: ...
+
+    @overload
     def translate(self, texts: str, **decoding: Any) -> str: ...
 
     @overload
-    def translate(self, texts: Sequence[str], **decoding: Any) -> list[str]: ...
+    def translate(self, texts: Iterable[str], *, nbest: int, **decoding: Any) -> list[list[str]]: ...
 
-    def translate(self, texts: str | Sequence[str], **decoding: Any) -> str | list[str]:
-        """The best output for one text (a string) or for each text of a list.
+    @overload
+    def translate(self, texts: Iterable[str], **decoding: Any) -> list[str]: ...
 
-        Keywords are decoding settings: `translate(texts, beam=1)`.
+    @check_call
+    def translate(self, texts: str | Iterable[str], **decoding: Any) -> str | list[str] | list[list[str]]:
+        """Translate one text (a string) or several (a list or another iterable).
+
+        The result is the best output, or a list with the best output of each text. With `nbest=n` each output is a list
+        of n, best first. Keywords are decoding settings: `translate(texts, beam=1)`.
         """
         settings = self.settings(decoding)
-        if isinstance(texts, str):
-            return next(self.stream([texts], settings, scores=False)).text
-        return [translation.text for translation in self.stream(texts, settings, scores=False)]
+        translations = self.stream([texts] if isinstance(texts, str) else texts, settings, scores=False)
+        if "nbest" in decoding:
+            lists = [[candidate.text for candidate in translation.candidates] for translation in translations]
+            return lists[0] if isinstance(texts, str) else lists
+        outputs = [translation.text for translation in translations]
+        return outputs[0] if isinstance(texts, str) else outputs
 
+    @check_call
     def settings(self, changes: Mapping[str, Any]) -> DecodingConfig:
         """The model's decoding defaults with changes."""
+        check_mapping(changes, "changes", hint='give a dict such as {"beam": 1}')
         return (
             build(DecodingConfig, merge(self.decoding.model_dump(), changes), where="decoding")
             if changes
             else self.decoding
         )
 
+    @check_call
     def stream(
         self,
         texts: Iterable[str],
@@ -128,9 +148,31 @@ class Translator:
         does so while the next window is read, unless `input_ready` says that reading would block. By default reading
         a sequence never blocks, and reading an iterator may block.
         """
-        settings = settings or self.decoding
-        background = self.engine(settings, prefixes=prefixes is not None).runs_in_background
+        check_texts(texts, "texts")
+        check_settings(settings)
+        if prefixes is not None:
+            check_texts(prefixes, "prefixes")
+            if isinstance(texts, Sized) and isinstance(prefixes, Sized) and len(texts) != len(prefixes):
+                raise SaccadeError(
+                    f"{len(prefixes)} prefixes for {len(texts)} texts", hint="give one prefix per text; it may be empty"
+                )
+            prefixes = read_texts(prefixes, "prefixes")
         input_ready = input_ready or (lambda: isinstance(texts, Sequence))
+        return self.stream_windows(
+            read_texts(texts, "texts"), settings or self.decoding, prefixes, scores=scores, input_ready=input_ready
+        )
+
+    def stream_windows(
+        self,
+        texts: Iterable[str],
+        settings: DecodingConfig,
+        prefixes: Iterable[str] | None,
+        *,
+        scores: bool,
+        input_ready: InputReady,
+    ) -> Iterator[Translation]:
+        """Translate checked texts, a window at a time."""
+        background = self.engine(settings, prefixes=prefixes is not None).runs_in_background
         pending: Callable[[], list[Translation]] | None = None
         for window in read_windows(texts, prefixes, WINDOW, input_ready if background else None):
             if window is not None:
@@ -164,6 +206,7 @@ class Translator:
         scores: bool = True,
     ) -> list[Translation]:
         """Translate texts in batches of similar length; `first_index` is that of the first text in the user's input."""
+        texts = list_texts(texts, "texts")
         return self.submit(texts, settings, prefixes, first_index, scores=scores)()
 
     def submit(
@@ -257,8 +300,10 @@ class Translator:
         self.check_explainable()
         check_cross_attention(self.plan, self.source_batch([[self.tokenizers.source.symbols.unknown]]))
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredPair]:
+    @check_call
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[ScoredPair]:
         """The log-probability of each target given its source, by forced decoding."""
+        sources, targets = list_texts(sources, "sources"), list_texts(targets, "targets")
         if len(sources) != len(targets):
             raise SaccadeError(f"{len(sources)} sources but {len(targets)} targets", hint="give one target per source")
         source_ids = self.source_ids(sources)
@@ -275,9 +320,11 @@ class Translator:
                 scored[index] = ScoredPair(float(scores.log_probability[row]), len(ended[row]))
         return [scored[index] for index in range(len(sources))]
 
+    @check_call
     @torch.inference_mode()
     def explain(self, text: str, target: str | Sequence[int] | None = None, **decoding: Any) -> Explanation:
         """Attention weights for the model's own output, or for a given target (a text or token ids)."""
+        check_text(text, "text", hint="explain one text at a time")
         self.check_explainable()
         encoding = self.tokenizers.source.encode(text)
         if not encoding.ids:
@@ -290,7 +337,7 @@ class Translator:
             request = SearchRequest(memory, settings.for_search, self.symbols, allowed=allowed)
             tokens = list(search(self.plan, request)[0][0].tokens)
         else:
-            tokens = self.tokenizers.target.encode(target).ids if isinstance(target, str) else list(target)
+            tokens = self.target_tokens(target)
         prefix = torch.tensor([[self.symbols.begin, *tokens]], device=self.device)
         decoded = self.plan.decode(prefix, memory, record=True)
         attention = memory.attention + decoded.attention
@@ -302,6 +349,21 @@ class Translator:
             attention=attention,
             alignment=alignment_of(attention),
         )
+
+    def target_tokens(self, target: str | Sequence[int]) -> list[int]:
+        """The token ids of a target that is given as a text or as token ids."""
+        if isinstance(target, str):
+            return self.tokenizers.target.encode(target).ids
+        size, hint = self.tokenizers.target.size, "give a text, or a list of token ids"
+        if isinstance(target, bytes) or not is_iterable(target):
+            raise SaccadeError(f"target is {shown(target)}, neither a text nor token ids", hint=hint)
+        tokens: list[int] = []
+        for index, token in enumerate(target):
+            if isinstance(token, bool) or not isinstance(token, int | np.integer) or not 0 <= token < size:
+                what = f"target[{index}] is {shown(token)}, not a token id from 0 to {size - 1:,}"
+                raise SaccadeError(what, hint=hint)
+            tokens.append(int(token))
+        return tokens
 
     def check_explainable(self) -> None:
         """Raise an error for an ensemble with several source tokenizers: its attention has no common positions."""
@@ -322,3 +384,21 @@ class Translator:
     def source_batch(self, sequences: Sequence[Sequence[int]]) -> Source:
         """One padded source (B, S) from ids of the only source tokenizer, an end symbol appended to each sequence."""
         return self.collate([(list(ids),) for ids in sequences])
+
+
+def check_parts(model: object, tokenizers: object, decoding: object) -> None:
+    """Raise an error unless a translator is built from a model, its tokenizers and its decoding defaults."""
+    hint = "load a model folder instead: saccade.load(path)"
+    if not isinstance(model, DeferredModel | Decodes):
+        raise SaccadeError(f"model is {shown(model)}, not a model", hint=hint)
+    if not isinstance(tokenizers, Tokenizers):
+        raise SaccadeError(f"tokenizers is {shown(tokenizers)}, not a pair of tokenizers", hint=hint)
+    if not isinstance(decoding, DecodingConfig):
+        raise SaccadeError(f"decoding is {shown(decoding)}, not a DecodingConfig", hint=hint)
+
+
+def check_settings(settings: object) -> None:
+    """Raise an error unless decoding settings are a DecodingConfig, or None."""
+    if settings is not None and not isinstance(settings, DecodingConfig):
+        hint = 'make them with translator.settings({"beam": 1})'
+        raise SaccadeError(f"settings is {shown(settings)}, not decoding settings", hint=hint)

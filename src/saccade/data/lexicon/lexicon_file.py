@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from saccade.arguments import check_mapping, check_text
 from saccade.data.config import Normalization
 from saccade.data.lexicon.ibm_model_1 import WordPair
 from saccade.data.reading.normalization import normalize
@@ -30,6 +31,12 @@ class Lexicon:
     """The target word of each source word, in Unicode NFC."""
 
     entries: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        hint = 'give a dict such as {"Munich": "München"}, or read a file: read_lexicon(path)'
+        check_mapping(self.entries, "entries", hint=hint)
+        for source, target in self.entries.items():
+            check_text(target, f"entries[{source!r}]", hint=hint)
 
     def find(self, word: str) -> str | None:
         """Return the translation of a word, else that of the lowercased word, capitalized like the word; else None."""

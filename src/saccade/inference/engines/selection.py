@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import get_args
 
+from saccade.arguments import check_text
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import UsageError, did_you_mean
 from saccade.inference.engines.ctranslate2_engine import CTranslate2Engine, unsupported
@@ -51,6 +52,8 @@ class EngineSelector:
 
 def check_engine(engine: EngineName, precision: Precision, models: int) -> None:
     """Raise an error for an unknown engine or precision, or for an engine that cannot run this number of models."""
+    check_text(engine, "engine", hint=f"valid: {', '.join(get_args(EngineName))}")
+    check_text(precision, "precision", hint=f"valid: {', '.join(get_args(Precision))}")
     if engine not in get_args(EngineName):
         raise UsageError(f"unknown engine '{engine}'", hint=did_you_mean(engine, get_args(EngineName)))
     if precision not in get_args(Precision):
