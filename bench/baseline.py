@@ -24,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ def main() -> None:
     for command in (recording, comparing):
         command.add_argument("--presets", nargs="+", default=PRESETS)
         command.add_argument("--only", choices=("weights", "outputs"), help="only one of the two")
+        command.add_argument("--runs", nargs="+", help="only these training runs, such as 2-threads 1-threads")
     timing = commands.add_parser("speed", help="measure both versions in alternating runs")
     timing.add_argument("--before", required=True)
     timing.add_argument("--rounds", type=int, default=5)
@@ -192,15 +193,22 @@ def record(version: Version, trained_by: Version, options: argparse.Namespace) -
     """Record the weights that a version trains, and its outputs with the models that `trained_by` trained."""
     if options.only != "outputs":
         for preset in options.presets:
-            for name, settings in training_runs(preset):
+            for name, settings in training_runs(preset, options.runs):
                 record_training(version, preset, name, settings)
     if options.only != "weights":
         for preset in options.presets:
             record_outputs(version, trained_by, preset)
 
 
-def training_runs(preset: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The training runs of a preset, by name."""
+def training_runs(preset: str, chosen: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The training runs of a preset by name: all, or the chosen ones."""
+    for name, settings in all_training_runs(preset):
+        if chosen is None or name in chosen:
+            yield name, settings
+
+
+def all_training_runs(preset: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every training run of a preset, by name."""
     for threads in (2, 1):
         for kernels in (True, False):
             name = f"{threads}-threads{'' if kernels else '-without-kernels'}"
@@ -300,7 +308,7 @@ def report(before: Version, options: argparse.Namespace) -> bool:
     for preset in options.presets:
         old, new = folder_of(before, preset), folder_of(now, preset)
         if options.only != "outputs":
-            for name, _ in training_runs(preset):
+            for name, _ in training_runs(preset, options.runs):
                 was, is_now = (json.loads((folder / f"{name}.json").read_text("utf-8")) for folder in (old, new))
                 equal = was["weights"] == is_now["weights"]
                 same &= equal
