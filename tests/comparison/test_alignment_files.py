@@ -27,25 +27,25 @@ def explanation(target: int, source: int) -> Explanation:
 
 
 def test_a_large_alignment_can_be_read_again(tmp_path: Path) -> None:
-    kept = make_alignment("a sentence", explanation(300, 300))
-    write_alignment(tmp_path, "transformer", kept)
-    assert read_alignment(tmp_path, "transformer", "a sentence") == kept
+    written = make_alignment("a sentence", explanation(300, 300))
+    write_alignment(tmp_path, "transformer", written)
+    assert read_alignment(tmp_path, "transformer", "a sentence") == written
     assert alignment_path(tmp_path, "transformer").stat().st_size < MAX_JSON_BYTES / 2
-    assert not kept.cut
-    assert len(kept.weights) == len(kept.weights[0]) == 300
-    assert kept.weights[7][5] == pytest.approx(float(explanation(300, 300).alignment[7, 5]), abs=1e-4)
+    assert not written.cut
+    assert len(written.weights) == len(written.weights[0]) == 300
+    assert written.weights[7][5] == pytest.approx(float(explanation(300, 300).alignment[7, 5]), abs=1e-4)
 
 
-def test_a_huge_alignment_is_cut(tmp_path: Path) -> None:
-    kept = make_alignment("a sentence", explanation(1000, 500))
-    assert kept.cut
-    write_alignment(tmp_path, "transformer", kept)
+def test_a_long_alignment_is_cut(tmp_path: Path) -> None:
+    written = make_alignment("a sentence", explanation(1000, 500))
+    assert written.cut
+    write_alignment(tmp_path, "transformer", written)
     found = read_alignment(tmp_path, "transformer", "a sentence")
-    assert found == kept
+    assert found == written
     assert len(found.target_pieces) == len(found.source_pieces) == MAX_PIECES
 
 
-def test_pieces_without_end_are_no_alignment(tmp_path: Path) -> None:
+def test_an_alignment_that_is_too_large_becomes_a_fault(tmp_path: Path) -> None:
     write_alignment(tmp_path, "transformer", Alignment("a", ("x" * MAX_JSON_BYTES,), ("y",), ((1.0,),)))
     found = read_alignment(tmp_path, "transformer", "a")
     assert found == Alignment("a", fault="it is too long to be drawn")

@@ -28,7 +28,7 @@ def test_time_and_tokens(text: str, expected: Budget) -> None:
     "text", ["", "10", "5M", "10x", "-3m", "0m", "0tok", "0.2tok", "m", "1e3m", "nan m", "9999999h", "5m tokens"]
 )
 def test_anything_else_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(UsageError, match="the budget cannot be") as caught:
+    with pytest.raises(UsageError) as caught:
         read_budget(text)
     assert caught.value.hint is not None
     assert "5Mtok" in caught.value.hint

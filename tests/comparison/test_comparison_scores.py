@@ -9,10 +9,10 @@ from saccade.errors import SaccadeError
 from saccade.evaluation.bootstrap import Interval
 from saccade.evaluation.length_buckets import Bucket
 from saccade.models.family import Costs
-from saccade.studies.comparison.budget import Plan
+from saccade.studies.comparison.budget import TrainingPlan
 from saccade.studies.comparison.notes import make_notes
 from saccade.studies.comparison.request import Entry, choose_sentence
-from saccade.studies.comparison.results import Alignment, Decoded, Result, Trained
+from saccade.studies.comparison.results import Alignment, DecodingCost, Result, TrainingCost
 from saccade.studies.comparison.scores import Row, Scores, check_same_data, find_baseline, read_curve
 from saccade.studies.comparison.tables import csv_text, make_tables, split_table
 
@@ -21,16 +21,16 @@ BUCKETS = tuple(Bucket(low, low + 9, tuple(range(100 * low, 100 * low + 40))) fo
 
 def row(name: str, score: float | None, *, family: str = "transformer", updates: int = 100, data: str = "a") -> Row:
     entry = Entry(name, family, f"{name}-tiny")
-    trained = Trained(updates, 600.0, 3_000_000, 5012.3, 1.25e15, data)
+    trained = TrainingCost(updates, 600.0, 3_000_000, 5012.3, 1.25e15, data)
     result = Result(
         name,
         "failed" if score is None else "done",
         {"data": {"vocabulary": 8000, "cache": name}, "decoding": {"beam": 5}},
-        Plan(100, 6, 3000.0),
+        TrainingPlan(100, 6, 3000.0),
         2_349_568,
         1_250_000_000,
         trained,
-        Decoded(20.0, 1000, 14_000),
+        DecodingCost(20.0, 1000, 14_000),
         reason="out of memory" if score is None else None,
     )
     if score is None:
@@ -94,9 +94,9 @@ def test_rows_of_different_machines_are_noted() -> None:
 
 def test_a_plan_with_fewer_validations_is_noted() -> None:
     for plan, words in (
-        (Plan(100, 1, 3000.0, None, 50), "so one is made, on 50 sentences"),
-        (Plan(100, 0, 3000.0, None, 20), "so none is made before the end, on 20 sentences"),
-        (Plan(100, 0, 3000.0), "so it has one at its end"),
+        (TrainingPlan(100, 1, 3000.0, None, 50), "so one is made, on 50 sentences"),
+        (TrainingPlan(100, 0, 3000.0, None, 20), "so none is made before the end, on 20 sentences"),
+        (TrainingPlan(100, 0, 3000.0), "so it has one at its end"),
     ):
         one = row("a", None)
         assert words in make_notes([replace(one, result=replace(one.result, plan=plan))], [], 1)[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -39,36 +38,22 @@ def check(
     there are errors.
     """
     from saccade.training.preflight.inspector import inspect
+    from saccade.training.runs.console_progress import ConsoleProgress
 
     if test_target is not None and test_source is None:
         raise UsageError("--test-target is given without --test-source", hint="name the file of source sentences")
     config = new_run_config(recipe, parse_run_settings(context), options, command="check", absolute_paths=False)
-    report = inspect(
-        config,
-        ProgressLine(),
-        test_source=None if test_source is None else str(test_source),
-        test_target=None if test_target is None else str(test_target),
-        with_model=not no_model,
-    )
+    with ConsoleProgress(show_messages=False) as listener:  # the report repeats the messages
+        report = inspect(
+            config,
+            listener,
+            test_source=None if test_source is None else str(test_source),
+            test_target=None if test_target is None else str(test_target),
+            with_model=not no_model,
+        )
     if json_file is not None:
         write_json_output(json_file, report.to_json())
     else:
         print(printable("\n".join(report.lines()), keep="\n"))
     if report.faulty:
         raise typer.Exit(1)
-
-
-class ProgressLine:
-    """Shows the progress of a long task in one line of the terminal."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr.isatty()
-
-    def log(self, message: str) -> None:
-        """Ignore the message: the report repeats it."""
-
-    def progress(self, what: str, done: int, total: int | None) -> None:
-        """Rewrite the line, or clear it when the task is done."""
-        if self.shown:
-            line = "" if done == total else f"{what}: {done:,}"
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)

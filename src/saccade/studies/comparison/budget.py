@@ -1,6 +1,7 @@
 """The budget of each model, in minutes or target tokens, and the number of updates planned for it.
 
-The number of updates is decided before training: the clock may end a run but must not shape it.
+The number of updates is set before training: a time limit may end a run, but batches and learning rates do not
+depend on the clock.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TOKENS = re.compile(r"(\d+(?:\.\d+)?) ?([kKMG]?) ?(?:tok|tokens)")
 
 PLANNED_SHARE = 0.92  # of the minutes: the speed of a machine varies, and checkpoints take time too
 VALIDATIONS = 6
-VALIDATION_SHARE = 0.15  # of the minutes: if validation takes more, there is less of it
+VALIDATION_SHARE = 0.15  # of the minutes: if validation takes more, it is reduced
 VALID_SENTENCES = 200
 MIN_VALID_SENTENCES = 20
 AVERAGED_CHECKPOINTS = 5
@@ -58,8 +59,8 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The length of one run."""
+class TrainingPlan:
+    """The planned length of one run."""
 
     updates: int
     validations: int  # before the end; 0 if one would take too much of the budget
@@ -71,7 +72,7 @@ class Plan:
 def read_budget(text: str) -> Budget:
     """Parse a budget: `10m`, `90s` and `2h` are time; `5Mtok`, `5M tokens` and `300 tokens` are target tokens.
 
-    A lower-case m is a minute and an upper-case M a million, so a bare `5M` is refused rather than guessed.
+    A lower-case m is a minute and an upper-case M a million, so a bare `5M` is an error.
     """
     text = text.strip()
     if (time := TIME.fullmatch(text)) and time[2] in SECONDS:
@@ -96,7 +97,7 @@ def make_plan(
     *,
     fewer_sentences: bool = True,
     training: TrainingConfig | None = None,
-) -> Plan:
+) -> TrainingPlan:
     """Plan as many updates as the budget allows, at least one.
 
     If validation would take too much of a budget in minutes, there are fewer validations, then, if `fewer_sentences`
@@ -104,7 +105,7 @@ def make_plan(
     """
     if budget.tokens is not None:
         updates = max(1, round(budget.tokens / tokens_an_update))
-        return Plan(updates, min(VALIDATIONS, updates), tokens_an_update)
+        return TrainingPlan(updates, min(VALIDATIONS, updates), tokens_an_update)
     assert budget.minutes is not None
     assert speed is not None
     seconds = 60 * budget.minutes
@@ -113,20 +114,21 @@ def make_plan(
         validations -= 1
     validation, sentences = speed.validation_seconds, None
     allowed = VALIDATION_SHARE * seconds
-    if validation > allowed:  # even a single one
-        each = (validation - speed.loss_seconds) / max(1, speed.sentences)
-        sentences = int((allowed - speed.loss_seconds) / each) if fewer_sentences and each > 0 else 0
+    if validation > allowed:  # a single one takes too long
+        sentence_seconds = (validation - speed.loss_seconds) / max(1, speed.sentences)
+        affordable = int((allowed - speed.loss_seconds) / sentence_seconds) if sentence_seconds > 0 else 0
+        sentences = affordable if fewer_sentences else 0
         if sentences < MIN_VALID_SENTENCES:
             validations, sentences = 0, MIN_VALID_SENTENCES if fewer_sentences else None
         else:
-            validation = speed.loss_seconds + sentences * each
+            validation = speed.loss_seconds + sentences * sentence_seconds
     work = (PLANNED_SHARE * seconds - validations * validation) / speed.seconds_an_update
     updates = max(1, int(work if training is None else updates_within(training, work)))
-    return Plan(updates, min(validations, updates), tokens_an_update, speed, sentences)
+    return TrainingPlan(updates, min(validations, updates), tokens_an_update, speed, sentences)
 
 
-def planned_settings(plan: Plan, budget: Budget, family: RunConfig) -> dict[str, Any]:
-    """The settings that follow from a plan; `family` is the config of the run without it.
+def planned_settings(plan: TrainingPlan, budget: Budget, family: RunConfig) -> dict[str, Any]:
+    """Return the settings that follow from a plan; `family` is the config of the run without it.
 
     The learning rate decays to 0 at the planned end, and the last checkpoints are averaged. A peak that follows from
     the warm-up of the family is kept: a shorter warm-up would raise it too high.

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from saccade import messages
 from saccade.data.reading.pair_files import read_lines
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, not_written
 from saccade.folder import json_text, replace_file
-from saccade.studies.comparison.identity import STATE, check_same_settings, shared_settings
 from saccade.studies.comparison.phases import ModelJob, RunPhase, run_in_worker, write_job
 from saccade.studies.comparison.report import Plot, write_report
 from saccade.studies.comparison.request import Entry, Request
@@ -24,6 +23,7 @@ from saccade.studies.comparison.results import (
     write_result,
 )
 from saccade.studies.comparison.scores import Scores, score_models
+from saccade.studies.comparison.shared_settings import STATE, check_same_settings, shared_settings
 from saccade.studies.comparison.tables import row_figures
 from saccade.training.runs.directory import RunDirectory
 from saccade.training.runs.lock import run_lock
@@ -40,7 +40,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether a model failed."""
+        """Whether any model failed."""
         return self.scores is not None and any(row.bleu is None for row in self.scores.rows)
 
 
@@ -76,9 +76,7 @@ def make_folder(output: Path) -> None:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SaccadeError(
-            f"cannot be written: {error.strerror}", where=str(output), hint="choose another --output"
-        ) from None
+        raise not_written(output, error) from None
 
 
 def write_state(output: Path, values: dict[str, object]) -> None:
@@ -90,7 +88,7 @@ def finish_model(request: Request, entry: Entry, run_phase: RunPhase) -> int | N
     """Run the remaining phases of one model; return an exit code if the user interrupted it."""
     phases = remaining_phases(request, entry)
     if not phases:
-        messages.note(f"{entry.name}: done before")
+        messages.note(f"{entry.name}: already done")
         return None
     directory = RunDirectory(run_path(request.output, entry.name))
     if directory.config.is_file():
@@ -111,14 +109,14 @@ def finish_model(request: Request, entry: Entry, run_phase: RunPhase) -> int | N
 
 
 def remaining_phases(request: Request, entry: Entry) -> list[str]:
-    """The phases that a model still needs; incomplete outputs are made again."""
+    """Return the remaining phases of a model; if its outputs are incomplete, it translates again."""
     result = read_result(request.output, entry.name)
     if result is None or result.config is None:
         return ["plan", "train"]
     if result.status != "done":
         return ["train"]
     if not outputs_are_complete(request, entry.name):
-        messages.note(f"{entry.name}: its outputs are incomplete, and are made again")
+        messages.note(f"{entry.name}: its outputs are incomplete: translating again")
         write_result(request.output, replace(result, status="trained", decoded=None))
         return ["train"]
     sentence = request.plotted_sentence()
@@ -127,7 +125,7 @@ def remaining_phases(request: Request, entry: Entry) -> list[str]:
 
 
 def outputs_are_complete(request: Request, name: str) -> bool:
-    """Whether there is an output for every test sentence."""
+    """Return whether there is an output for every test sentence."""
     try:
         return len(list(read_lines(outputs_path(request.output, name)))) == len(request.sources())
     except SaccadeError:
@@ -135,7 +133,7 @@ def outputs_are_complete(request: Request, name: str) -> bool:
 
 
 def write_failure(request: Request, entry: Entry, phase: str, failure: str) -> None:
-    """Write why a phase failed; a model whose alignment failed is still done."""
+    """Write the error of a failed phase; a model whose alignment failed still counts as done."""
     reason = " ".join(failure.split())
     if phase == "align":
         write_alignment(request.output, entry.name, Alignment(request.plotted_sentence(), fault=reason))

@@ -15,7 +15,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def measured_with() -> dict[str, str]:
-    """Everything except the settings that speeds, and last bits, depend on."""
+    """Return what speeds and rounding errors depend on, besides the settings: versions, processor, threads."""
     return {
         "saccade": __version__,
         "torch": torch.__version__,
@@ -25,7 +25,7 @@ def measured_with() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The name of the processor, if the system tells it."""
+    """Return the name of the processor, or its architecture if the name is unknown."""
     with suppress(OSError):
         for line in CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
@@ -35,7 +35,7 @@ def processor() -> str:
 
 
 def describe_differences(machines: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Describe in what the machines of the rows differ; missing values are ignored."""
+    """Describe the differences between the machines of the rows; missing values are ignored."""
     differences: list[str] = []
     for fact in dict.fromkeys(fact for machine in machines.values() for fact in machine):
         rows: dict[str, list[str]] = {}

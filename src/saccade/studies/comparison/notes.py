@@ -17,25 +17,26 @@ UNITS = {"char": "characters", "byte": "bytes", "word": "words", "bpe": "BPE pie
 
 
 def make_notes(rows: Sequence[Row], buckets: Sequence[Bucket], long_sentences: int) -> list[str]:
-    """All notes, first those on single models."""
+    """Return all notes, first those on single models."""
     notes = [note for row in rows for note in notes_on_model(row)]
     notes += notes_on_tokens(rows)
     different = describe_differences({row.entry.name: row.result.machine for row in rows})
     if different:
-        notes.append(f"not all rows were measured alike, so their costs cannot be compared: {'; '.join(different)}")
+        notes.append(f"different machines or versions, so costs cannot be compared: {'; '.join(different)}")
     without = [row.entry.name for row in rows if not row.entry.has_cross_attention]
     if without:
         notes.append(f"no cross-attention, so no alignment: {', '.join(without)}")
-    small = [f"{bucket} words: {len(bucket.indices)}" for bucket in buckets if len(bucket.indices) < MIN_SENTENCES]
-    if small:
-        notes.append(f"few sentences, so little is certain there: {', '.join(small)}")
+    small_buckets = [bucket for bucket in buckets if len(bucket.indices) < MIN_SENTENCES]
+    if small_buckets:
+        listing = ", ".join(f"{bucket} words: {len(bucket.indices)}" for bucket in small_buckets)
+        notes.append(f"few sentences, so wide confidence intervals: {listing}")
     if not long_sentences:
         notes.append(f"no test sentence has more than {LONG} words, so there are no differences on long ones")
     return notes
 
 
 def notes_on_model(row: Row) -> list[str]:
-    """Notes on one model."""
+    """Return the notes on one model."""
     notes: list[str] = []
     name, result, plan = row.entry.name, row.result, row.result.plan
     if row.bleu is None:
@@ -43,7 +44,7 @@ def notes_on_model(row: Row) -> list[str]:
     if result.trained and plan and result.trained.updates < plan.updates:
         notes.append(
             f"{name} ended after {result.trained.updates:,} of {plan.updates:,} planned updates, before its "
-            "learning rate had come down"
+            "learning rate had decayed to 0"
         )
     if plan and plan.valid_sentences is not None:
         share = f"a validation takes more than {VALIDATION_SHARE:.0%} of the budget"
@@ -63,7 +64,7 @@ def notes_on_model(row: Row) -> list[str]:
 
 
 def notes_on_tokens(rows: Sequence[Row]) -> list[str]:
-    """A note if the tokenizers of the models count different tokens."""
+    """Return a note if the tokens of the models are different units, such as characters and words."""
     counted: dict[str, list[str]] = {}
     for row in rows:
         if row.result.config is not None:

@@ -1,4 +1,4 @@
-"""The phases of one model of a comparison, each in its own worker process, so that its peak memory is its own too.
+"""The phases of one model of a comparison, each in its own worker process, so that peak memory is measured separately.
 
 The phase `plan` builds the token cache and plans the number of updates; `train` trains, or resumes, and translates the
 test set; `align` computes the alignment of another sentence. Results go to the files of the model.
@@ -23,14 +23,13 @@ from saccade.inference.loading import load
 from saccade.inference.translator import Translator
 from saccade.model_folder import vocabulary_sizes
 from saccade.studies.comparison.budget import Budget, make_plan, planned_settings
-from saccade.studies.comparison.identity import FREE_DATA_SETTINGS
 from saccade.studies.comparison.machine import measured_with
 from saccade.studies.comparison.request import Entry, Request
 from saccade.studies.comparison.results import (
     Alignment,
-    Decoded,
+    DecodingCost,
     Result,
-    Trained,
+    TrainingCost,
     make_alignment,
     outputs_path,
     read_result,
@@ -38,12 +37,14 @@ from saccade.studies.comparison.results import (
     write_alignment,
     write_result,
 )
+from saccade.studies.comparison.shared_settings import FREE_DATA_SETTINGS
 from saccade.studies.comparison.trial import measure_speed, tokens_per_update
 from saccade.training.checkpoints.checkpoint import list_checkpoints, load_state
 from saccade.training.compute_settings import configure_process
 from saccade.training.config import RunConfig
 from saccade.training.preflight.process_memory import peak_memory
 from saccade.training.run import resume, train
+from saccade.training.runs.console_progress import ConsoleProgress
 from saccade.training.runs.csv_log import read_rows
 from saccade.training.runs.data import RunData, check_lengths, load_data
 from saccade.training.runs.directory import RunDirectory
@@ -65,12 +66,12 @@ class PhaseEnd(NamedTuple):
 
 
 RunPhase = Callable[[str, Path], PhaseEnd]
-"""Runs a phase of the job in a file."""
+"""Function that runs a phase of the job in a file."""
 
 
 @dataclass(frozen=True)
 class ModelJob:
-    """One model of a comparison, as its worker gets it."""
+    """One model of a comparison: the job file that its worker reads."""
 
     entry: Entry
     settings: dict[str, Any]
@@ -98,11 +99,11 @@ def read_job(path: Path) -> ModelJob:
     try:
         return ModelJob(**{**values, "entry": Entry(*values["entry"]), "budget": Budget(**values["budget"])})
     except (KeyError, TypeError):
-        raise damaged(path, "is no job of a comparison") from None
+        raise damaged(path, "is not a job of a comparison") from None
 
 
 def run_in_worker(phase: str, path: Path) -> PhaseEnd:
-    """Run a phase in a new worker; it gets the first stop signal and has time to save, a second Ctrl-C kills it."""
+    """Run a phase in a new worker; the first stop signal is forwarded, so that it saves; a second Ctrl-C kills it."""
     with forwarded_signals() as signals, running_worker(__name__) as worker:
         signals.forward_to(worker.process)
         end = phase_end(worker.request, phase, path)
@@ -123,33 +124,23 @@ def phase_end(send: Handler, phase: str, path: Path) -> PhaseEnd:
 
 
 def make_handler(setup: Message) -> Handler:
-    """Return the handler of a worker."""
+    """Return the handler of a worker, which runs one phase for each request."""
     return run_phase
 
 
 def run_phase(request: Message) -> Message:
-    """Run a phase; the result has the exit code of an interruption, if there was one."""
+    """Run a phase; the result contains the exit code if the user interrupted it."""
     job = read_job(Path(request.values["job"]))
     return Message({"interrupted": PHASES[request.values["phase"]](job)})
 
 
-class StderrListener:
-    """Prints messages about the data on stderr."""
-
-    def log(self, message: str) -> None:
-        """Print a line."""
-        messages.note(message)
-
-    def progress(self, what: str, done: int, total: int | None) -> None:
-        """Print nothing: this takes little time."""
-
-
 def plan_phase(job: ModelJob) -> None:
-    """Plan how long the model trains."""
+    """Build the token cache, and plan the number of updates."""
     request, entry = job.request, job.entry
-    # The trial has all settings of the real run that do not depend on its length.
+    # The trial has the settings of the run, except those that depend on its length.
     config = request.provisional_config(entry)
-    data = load_data(config.data, StderrListener())
+    with ConsoleProgress() as progress:
+        data = load_data(config.data, progress)
     check_test_lengths(request, config, data)
     speed = None if job.budget.minutes is None else measure_speed(data, config, 60 * job.budget.minutes)
     plan = make_plan(
@@ -161,8 +152,8 @@ def plan_phase(job: ModelJob) -> None:
     )
     final = request.config(entry, planned_settings(plan, job.budget, request.config(entry)))
     write_result(request.output, Result(entry.name, "planned", final.model_dump(mode="json"), plan))
-    timed = f", {speed.seconds_an_update:.3g} s each in a trial" if speed else ""
-    messages.note(f"{entry.name}: {plan.updates:,} updates are planned{timed}")
+    per_update = f", {speed.seconds_an_update:.3g} s per update in a trial" if speed else ""
+    messages.note(f"{entry.name}: {plan.updates:,} updates are planned{per_update}")
 
 
 def check_test_lengths(request: Request, config: RunConfig, data: RunData) -> None:
@@ -184,11 +175,11 @@ def check_test_lengths(request: Request, config: RunConfig, data: RunData) -> No
 def train_phase(job: ModelJob) -> int | None:
     """Train or resume, then translate the test set and compute the alignment; return the exit code if interrupted."""
     output, name = Path(job.output), job.entry.name
-    result, config = planned(job)
+    result, config = planned_run(job)
     directory = RunDirectory(run_path(output, name))
     if result.trained is None:
         ended = resume(directory.path, file_settings(config)) if directory.config.is_file() else train(config)
-        # The peak includes the longest possible batch, which every run tries before training.
+        # The peak includes the longest batch, which every run tests before training.
         peak = max(result.peak_memory, peak_memory(choose_device(config.training.device)))
         if ended.interrupted is not None:
             write_result(output, replace(result, status="planned", reason=None, peak_memory=peak))
@@ -211,8 +202,8 @@ def train_phase(job: ModelJob) -> int | None:
     return None
 
 
-def planned(job: ModelJob) -> tuple[Result, RunConfig]:
-    """The result of a model and its planned config, with the current paths of files."""
+def planned_run(job: ModelJob) -> tuple[Result, RunConfig]:
+    """Return the result of a model and its planned config, with the current paths of files."""
     output, name = Path(job.output), job.entry.name
     result = read_result(output, name)
     if result is None or result.config is None:
@@ -224,16 +215,16 @@ def planned(job: ModelJob) -> tuple[Result, RunConfig]:
 
 
 def file_settings(config: RunConfig) -> dict[str, Any]:
-    """The settings that may differ when a run is resumed: the paths of its files."""
+    """Return the settings that may differ when a run is resumed: the paths of its files."""
     return {"data": config.data.model_dump(mode="json", include=set(FREE_DATA_SETTINGS))}
 
 
-def training_cost(directory: RunDirectory) -> Trained:
-    """The cost of a finished training."""
+def training_cost(directory: RunDirectory) -> TrainingCost:
+    """Return the cost of a finished training."""
     progress = load_state(list_checkpoints(directory.checkpoints)[-1]).progress
     rows = read_rows(directory.timing) if directory.timing.exists() else []
     rates = [rate for row in rows if (rate := float(row["tokens_per_second"])) > 0]
-    return Trained(
+    return TrainingCost(
         updates=progress.step,
         seconds=progress.seconds,
         target_tokens=progress.target_tokens,
@@ -248,34 +239,34 @@ def translate(request: Request, result: Result, translator: Translator) -> Resul
     sources = request.sources()
     list(translator.stream(sources[:WARM_UP_SENTENCES]))
     started = time.perf_counter()
-    found = list(translator.stream(sources))
+    translations = list(translator.stream(sources))
     seconds = time.perf_counter() - started
     path = outputs_path(request.output, result.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, "".join(f"{one.text}\n" for one in found))
-    tokens = sum(len(one.candidates[0].tokens) + 1 for one in found)
+    replace_file(path, "".join(f"{translation.text}\n" for translation in translations))
+    tokens = sum(len(translation.candidates[0].tokens) + 1 for translation in translations)
     parameters = sum(parameter.numel() for parameter in translator.model.parameters())
-    decoded = Decoded(seconds, len(sources), tokens)
+    decoded = DecodingCost(seconds, len(sources), tokens)
     return replace(result, status="done", reason=None, parameters=parameters, decoded=decoded)
 
 
 def align_phase(job: ModelJob) -> None:
     """Compute the alignment of the sentence with a model that is done."""
-    _, config = planned(job)
+    _, config = planned_run(job)
     configure_process(config.training)
     align(job, load(run_path(Path(job.output), job.entry.name), config.training.device, engine="torch"))
 
 
 def align(job: ModelJob, translator: Translator) -> None:
-    """Write the alignment of a model with cross-attention, or the error: scores do not depend on it."""
+    """Write the alignment of a model with cross-attention; an error is stored in its place."""
     if not job.entry.has_cross_attention:
         return
     sentence = job.request.plotted_sentence()
     try:
-        found = make_alignment(sentence, translator.explain(sentence))
+        alignment = make_alignment(sentence, translator.explain(sentence))
     except SaccadeError as error:
-        found = Alignment(sentence, fault=error.what)
-    write_alignment(job.request.output, job.entry.name, found)
+        alignment = Alignment(sentence, fault=error.what)
+    write_alignment(job.request.output, job.entry.name, alignment)
 
 
 PHASES: dict[str, Callable[[ModelJob], int | None]] = {"plan": plan_phase, "train": train_phase, "align": align_phase}

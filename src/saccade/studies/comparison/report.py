@@ -72,7 +72,7 @@ def write_report(request: Request, scores: Scores, command: str) -> list[Plot]:
 
 
 def summarize(request: Request, scores: Scores) -> str:
-    """A summary of the comparison in three sentences."""
+    """Summarize the comparison in three sentences."""
     beams = sorted({row.result.config["decoding"]["beam"] for row in scores.rows if row.result.config})
     beam = f"beam {' or '.join(map(str, beams))}" if beams else "beam search"
     return (
@@ -114,11 +114,11 @@ def draw_plots(scores: Scores, output: Path) -> list[Plot]:
 
 
 def markdown_text(report: Report) -> str:
-    """The report in Markdown; plots are files in the same folder."""
+    """Format the report as Markdown; plots are files in the same folder."""
     parts = [f"# {report.title}", markdown_escape(report.summary)]
     for table in report.tables:
         parts += [f"## {table.caption}", markdown_table(table)]
-    parts += [f"![{markdown_escape(one.caption)}]({one.path.name})" for one in report.plots]
+    parts += [f"![{markdown_escape(plot.caption)}]({plot.path.name})" for plot in report.plots]
     if report.notes:
         parts += ["## Notes", "\n".join(f"- {markdown_escape(note)}" for note in report.notes)]
     parts += ["## To repeat this", "\n".join(f"    {line}" for line in report.command.splitlines())]
@@ -127,7 +127,7 @@ def markdown_text(report: Report) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """A Markdown table with right-aligned numbers."""
+    """Format a Markdown table with right-aligned numbers."""
     header, *rows = table.cells
     rule = ["---:" if name in table.right else "---" for name in header]
     # The cells are names and figures: only a vertical bar could break the table.
@@ -143,14 +143,14 @@ def markdown_escape(text: str) -> str:
 
 
 def html_text(report: Report) -> str:
-    """The report as one page that contains its style and plots; every text is escaped."""
+    """Format the report as one HTML page that contains its style and plots; every text is escaped."""
     parts = [f"<h1>{escape(report.title)}</h1>", f"<p>{escape(report.summary)}</p>"]
     for table in report.tables:
         parts += [f"<h2>{escape(table.caption)}</h2>", html_table(table)]
-    for one in report.plots:
-        data = base64.b64encode(one.path.read_bytes()).decode("ascii")
-        image = f'<img src="data:image/png;base64,{data}" alt="{escape(one.caption)}"/>'
-        parts.append(f"<figure>{image}<figcaption>{escape(one.caption)}</figcaption></figure>")
+    for plot in report.plots:
+        data = base64.b64encode(plot.path.read_bytes()).decode("ascii")
+        image = f'<img src="data:image/png;base64,{data}" alt="{escape(plot.caption)}"/>'
+        parts.append(f"<figure>{image}<figcaption>{escape(plot.caption)}</figcaption></figure>")
     if report.notes:
         parts += ["<h2>Notes</h2>", "<ul>", *(f"<li>{escape(note)}</li>" for note in report.notes), "</ul>"]
     parts += ["<h2>To repeat this</h2>", f"<pre>{escape(report.command)}</pre>"]
@@ -164,7 +164,7 @@ def html_text(report: Report) -> str:
 
 
 def html_table(table: Table) -> str:
-    """An HTML table that scrolls horizontally on a narrow page."""
+    """Format an HTML table that scrolls horizontally on a narrow page."""
     header, *rows = table.cells
     classes = [' class="number"' if name in table.right else "" for name in header]
 

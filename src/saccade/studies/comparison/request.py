@@ -1,4 +1,4 @@
-"""What is compared: models, data, test set and budget."""
+"""The request for a comparison: models, data, test set and budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saccade.data.reading.pair_files import read_lines
 from saccade.data.reading.pair_stream import training_pairs, validation_pairs
 from saccade.errors import SaccadeError, UsageError, did_you_mean
 from saccade.models.registry import FAMILIES, load_family, presets
-from saccade.studies.comparison.budget import Budget, Plan, planned_settings
+from saccade.studies.comparison.budget import Budget, TrainingPlan, planned_settings
 from saccade.training.compute_settings import resolve_compute
 from saccade.training.config import RunConfig
 from saccade.training.config_resolution import check_complete, resolve_config
@@ -24,7 +24,7 @@ PROVISIONAL_STEPS = 1000  # length of a run before it is planned
 class Entry(NamedTuple):
     """One model of a comparison."""
 
-    name: str  # as it was given: a family or a preset
+    name: str  # of a family or a preset, as the user gave it
     family: str
     preset: str
 
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 
 def find_entries(names: Sequence[str]) -> list[Entry]:
-    """The models with these names; the name of a family means its first preset."""
+    """Return the models with these names; the name of a family means its first preset."""
     known = presets()
     entries: list[Entry] = []
     for name in names:
@@ -59,7 +59,7 @@ class Request:
     """The request for a comparison."""
 
     entries: tuple[Entry, ...]
-    settings: Mapping[str, Any]  # of every run: model, data, training, decoding; the family decides all others
+    settings: Mapping[str, Any]  # of every run: model, data, training, decoding; others are defaults of the family
     budget: Budget
     test_source: Path
     test_references: tuple[Path, ...]
@@ -69,7 +69,7 @@ class Request:
     def config(
         self, entry: Entry, planned: Mapping[str, Any] | None = None, *, settings: Mapping[str, Any] | None = None
     ) -> RunConfig:
-        """The config of one run: settings of the family, overridden by the plan, overridden by the user.
+        """Return the config of one run: settings of the family, overridden by the plan, overridden by the user.
 
         `settings` replaces the settings of the user.
         """
@@ -80,12 +80,12 @@ class Request:
         return resolve_config(values, where=f"model {entry.name}")
 
     def provisional_config(self, entry: Entry) -> RunConfig:
-        """The config of one run with all planned settings, for a provisional number of updates."""
+        """Return the config of one run with all planned settings, for a provisional number of updates."""
         family = self.config(entry)
-        return self.config(entry, planned_settings(Plan(PROVISIONAL_STEPS, 1, 0.0), self.budget, family))
+        return self.config(entry, planned_settings(TrainingPlan(PROVISIONAL_STEPS, 1, 0.0), self.budget, family))
 
     def check(self) -> None:
-        """Raise an error at once for settings that would fail after minutes of training."""
+        """Raise an error for settings that would otherwise fail after minutes of training."""
         training: Mapping[str, Any] = self.settings.get("training", {})
         if training.get("start") or training.get("objective", "likelihood") != "likelihood":
             raise UsageError(
@@ -98,7 +98,7 @@ class Request:
                 check_complete(config)
                 resolve_compute(config.training)
             if config.decoding.nbest != 1 or config.decoding.sample:
-                raise UsageError("a comparison scores one output a sentence", hint="leave out nbest and sample")
+                raise UsageError("a comparison scores one output per sentence", hint="leave out nbest and sample")
             if config.decoding.replace_unknown == "lexicon":
                 raise UsageError("a comparison decodes without a lexicon", hint="set replace-unknown to source or none")
             if config.decoding.replace_unknown == "source" and not entry.has_cross_attention:
@@ -114,14 +114,14 @@ class Request:
             next(pairs, None)
 
     def sources(self) -> list[str]:
-        """The test sentences."""
+        """Read the test sentences."""
         lines = list(read_lines(self.test_source))
         if not any(line.strip() for line in lines):
             raise SaccadeError("has no sentence", where=str(self.test_source), hint="name a test set")
         return lines
 
     def references(self) -> list[list[str]]:
-        """All references of each test sentence."""
+        """Read all references of each test sentence."""
         expected = len(self.sources())
         columns = [list(read_lines(path)) for path in self.test_references]
         for path, column in zip(self.test_references, columns, strict=True):
@@ -134,13 +134,13 @@ class Request:
         return [list(row) for row in zip(*columns, strict=True)]
 
     def plotted_sentence(self) -> str:
-        """The sentence whose alignments are plotted."""
+        """Return the sentence whose alignments are plotted."""
         return self.sentence or choose_sentence(self.sources())
 
 
 def choose_sentence(sources: Sequence[str], low: int = 12, high: int = 18) -> str:
-    """The first sentence of 12 to 18 words, otherwise the one whose length is nearest to 15."""
+    """Return the first sentence of 12 to 18 words, otherwise the one whose length is nearest to 15."""
     lengths = [len(source.split()) for source in sources]
-    suited = (source for source, length in zip(sources, lengths, strict=True) if low <= length <= high)
+    suitable = (source for source, length in zip(sources, lengths, strict=True) if low <= length <= high)
     nearest = min(range(len(sources)), key=lambda index: (lengths[index] == 0, abs(lengths[index] - (low + high) // 2)))
-    return next(suited, sources[nearest])
+    return next(suitable, sources[nearest])

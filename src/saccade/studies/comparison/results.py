@@ -9,20 +9,20 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from saccade.errors import SaccadeError
+from saccade.errors import not_written
 from saccade.folder import MAX_JSON_BYTES, damaged, json_text, read_json, replace_file
 from saccade.inference.explanation import Explanation
-from saccade.studies.comparison.budget import Plan
+from saccade.studies.comparison.budget import TrainingPlan
 from saccade.untrusted_files import shown
 
 Status = Literal["planned", "trained", "done", "failed"]
 
-MAX_PIECES = 400  # kept of either side: more would be smaller than a dot in the plot
-UNIT = 10_000  # weights are stored as multiples of 1 / UNIT
+MAX_PIECES = 400  # of source and of target: more would be smaller than a pixel of the plot
+WEIGHT_SCALE = 10_000  # weights are stored as integers, multiplied by it
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingCost:
     """The cost of a training."""
 
     updates: int
@@ -34,7 +34,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodingCost:
     """The cost of translating the test set; the outputs are in another file."""
 
     seconds: float
@@ -49,16 +49,16 @@ class Result:
     name: str
     status: Status
     config: dict[str, Any] | None = None  # of the run
-    plan: Plan | None = None
+    plan: TrainingPlan | None = None
     parameters: int = 0
     peak_memory: int = 0  # bytes, in training
-    trained: Trained | None = None
-    decoded: Decoded | None = None
+    trained: TrainingCost | None = None
+    decoded: DecodingCost | None = None
     reason: str | None = None  # of a failure
-    machine: dict[str, str] = field(default_factory=dict)  # it was trained on
+    machine: dict[str, str] = field(default_factory=dict)  # that it was trained on
 
     def failed(self, reason: str) -> Result:
-        """This result with the status of a failure, and its reason."""
+        """Return this result with status 'failed' and the reason."""
         return replace(self, status="failed", reason=" ".join(reason.split()))
 
 
@@ -75,34 +75,32 @@ class Alignment:
 
 
 def result_path(output: Path, name: str) -> Path:
-    """The file with the result of a model."""
+    """Return the path of the result of a model."""
     return output / "results" / f"{name}.json"
 
 
 def outputs_path(output: Path, name: str) -> Path:
-    """The file with the translations of a model."""
+    """Return the path of the translations of a model."""
     return output / "outputs" / f"{name}.txt"
 
 
 def run_path(output: Path, name: str) -> Path:
-    """The run directory of a model."""
+    """Return the run directory of a model."""
     return output / "runs" / name
 
 
 def alignment_path(output: Path, name: str) -> Path:
-    """The file with the alignment of a model."""
+    """Return the path of the alignment of a model."""
     return output / "alignments" / f"{name}.json"
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file atomically, with its folder."""
+    """Replace a file atomically; its folder is created if needed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text)
     except OSError as error:
-        raise SaccadeError(
-            f"cannot be written: {error.strerror}", where=str(path), hint="make room, and run the same command again"
-        ) from None
+        raise not_written(path, error) from None
 
 
 def write_result(output: Path, result: Result) -> None:
@@ -111,7 +109,7 @@ def write_result(output: Path, result: Result) -> None:
 
 
 def read_result(output: Path, name: str) -> Result | None:
-    """The result of a model, if it exists."""
+    """Read the result of a model; None if it does not exist."""
     path = result_path(output, name)
     if not path.exists():
         return None
@@ -127,18 +125,18 @@ def read_result(output: Path, name: str) -> Result | None:
     return result
 
 
-def make_alignment(sentence: str, found: Explanation) -> Alignment:
-    """The alignment of an explanation: its first pieces, with weights rounded to four digits."""
-    source, target = found.source_pieces[:MAX_PIECES], found.target_pieces[:MAX_PIECES]
-    rows = found.alignment[: len(target), : len(source)].tolist()
-    weights = tuple(tuple(round(UNIT * weight) / UNIT for weight in row) for row in rows)
-    cut = len(found.source_pieces) > len(source) or len(found.target_pieces) > len(target)
+def make_alignment(sentence: str, explanation: Explanation) -> Alignment:
+    """Return the alignment of an explanation: its first pieces, with weights rounded to four digits."""
+    source, target = explanation.source_pieces[:MAX_PIECES], explanation.target_pieces[:MAX_PIECES]
+    rows = explanation.alignment[: len(target), : len(source)].tolist()
+    weights = tuple(tuple(round(WEIGHT_SCALE * weight) / WEIGHT_SCALE for weight in row) for row in rows)
+    cut = len(explanation.source_pieces) > len(source) or len(explanation.target_pieces) > len(target)
     return Alignment(sentence, tuple(source), tuple(target), weights, cut)
 
 
 def write_alignment(output: Path, name: str, alignment: Alignment) -> None:
     """Write the alignment of a model; one line of integers per row of weights."""
-    rows = [" ".join(str(round(UNIT * weight)) for weight in row) for row in alignment.weights]
+    rows = [" ".join(str(round(WEIGHT_SCALE * weight)) for weight in row) for row in alignment.weights]
     text = json.dumps({**asdict(alignment), "weights": rows}, ensure_ascii=False, indent=0) + "\n"
     if len(text.encode("utf-8")) > MAX_JSON_BYTES:
         fault = "it is too long to be drawn"
@@ -147,7 +145,7 @@ def write_alignment(output: Path, name: str, alignment: Alignment) -> None:
 
 
 def read_alignment(output: Path, name: str, sentence: str) -> Alignment | None:
-    """The alignment of a model for this sentence, if it exists."""
+    """Read the alignment of a model for this sentence; None if it does not exist."""
     path = alignment_path(output, name)
     if not path.exists():
         return None
@@ -156,14 +154,14 @@ def read_alignment(output: Path, name: str, sentence: str) -> Alignment | None:
 
 
 def parse_alignment(path: Path, values: dict[str, Any]) -> Alignment:
-    """The inverse of `write_alignment`, for a file that may have been changed."""
+    """Parse a file of `write_alignment`, which is untrusted."""
     try:
         source, target = tuple(map(str, values["source_pieces"])), tuple(map(str, values["target_pieces"]))
-        weights = tuple(tuple(int(part) / UNIT for part in row.split()) for row in values["weights"])
+        weights = tuple(tuple(int(part) / WEIGHT_SCALE for part in row.split()) for row in values["weights"])
         fault = None if values["fault"] is None else str(values["fault"])
         found = Alignment(str(values["sentence"]), source, target, weights, bool(values["cut"]), fault)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise damaged(path, "is no alignment of a comparison") from None
+        raise damaged(path, "is not an alignment of a comparison") from None
     if len(weights) != len(target) or any(len(row) != len(source) for row in weights):
-        raise damaged(path, "has not one weight for each pair of pieces")
+        raise damaged(path, "does not have one weight for each pair of pieces")
     return found

@@ -16,7 +16,6 @@ from saccade.evaluation.metrics import bleu, chrf
 from saccade.models.family import Costs
 from saccade.models.registry import presets
 from saccade.plots.training_curves import points_of
-from saccade.studies.comparison.identity import FREE_DATA_SETTINGS
 from saccade.studies.comparison.notes import make_notes
 from saccade.studies.comparison.request import Entry, Request
 from saccade.studies.comparison.results import (
@@ -27,6 +26,7 @@ from saccade.studies.comparison.results import (
     read_result,
     run_path,
 )
+from saccade.studies.comparison.shared_settings import FREE_DATA_SETTINGS
 from saccade.training.runs.csv_log import read_rows
 from saccade.training.runs.directory import RunDirectory
 
@@ -43,7 +43,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Row:
-    """One model; without scores if it failed."""
+    """One row of the report: a model, without scores if it failed."""
 
     entry: Entry
     costs: Costs
@@ -93,7 +93,7 @@ def score_models(request: Request) -> Scores:
         texts = read_outputs(request.output, entry.name, len(sources))
         outputs[entry.name] = texts
         total_chrf = chrf(texts, references)
-        signatures = [f"{one.name} {one.signature}" for one in (bleu(texts, references), total_chrf)]
+        signatures = [f"{score.name} {score.signature}" for score in (bleu(texts, references), total_chrf)]
         parts = [
             interval(
                 "bleu", [texts[index] for index in bucket.indices], [references[index] for index in bucket.indices]
@@ -137,18 +137,18 @@ def read_outputs(output: Path, name: str, expected: int) -> list[str]:
         raise SaccadeError(
             f"has {len(texts):,} lines for {expected:,} sentences",
             where=str(path),
-            hint="run the same command again, which makes them again",
+            hint="run the same command again: it translates again",
         )
     return texts
 
 
 def find_baseline(rows: Sequence[Row]) -> str | None:
-    """The first model without attention, otherwise the one with the lowest score; None if no other has scores."""
+    """Return the first model without attention, otherwise the one with the lowest BLEU; None if no other is scored."""
     scored = [(row.bleu.value, row) for row in rows if row.bleu is not None]
     if len(scored) < 2:
         return None
     plain = [row.entry.name for _, row in scored if row.entry.family == BASELINE]
-    return plain[0] if plain else min(scored, key=lambda one: one[0])[1].entry.name
+    return plain[0] if plain else min(scored, key=lambda pair: pair[0])[1].entry.name
 
 
 def check_same_data(rows: Sequence[Row]) -> None:
@@ -167,7 +167,7 @@ def check_same_data(rows: Sequence[Row]) -> None:
 
 
 def read_curve(run: Path) -> Curve | None:
-    """Validation BLEU of a run over minutes of training, if its files have both."""
+    """Read validation BLEU over minutes of training; None if the files of the run lack one of them."""
     directory = RunDirectory(run)
     if not (directory.metrics.exists() and directory.timing.exists()):
         return None

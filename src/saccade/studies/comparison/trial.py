@@ -78,7 +78,7 @@ def measure_speed(data: RunData, config: RunConfig, budget_seconds: float) -> Sp
 
 
 def validation_seconds(data: RunData, config: RunConfig, translator: Translator, sentences: int) -> float:
-    """Seconds of one validation; outputs get a realistic length, because an untrained model has no end."""
+    """Return the seconds of one validation; output lengths are fixed: an untrained model predicts no end symbol."""
     assert data.valid is not None
     ratio = data.train.statistics.target_tokens / max(1, data.train.statistics.source_tokens)
     lengths = {"max_length": 0, "min_length": 0, "max_length_factor": ratio, "max_length_offset": 5}

@@ -1,4 +1,4 @@
-"""The settings that all rows of a table share; an output folder accepts no others."""
+"""Settings that all rows of a comparison share; continuing a comparison with other settings is an error."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from saccade.untrusted_files import shown
 STATE = "compare.json"
 GROUPS = ("model", "data", "training", "decoding")
 FREE_DATA_SETTINGS = ("source", "target", "valid_source", "valid_target", "cache", "workers")
-"""Data settings that may change: where files are (their content counts), and how fast they are prepared."""
+"""Data settings that may change: paths of files, whose content is compared, and the number of processes."""
 
 
 def shared_settings(request: Request) -> dict[str, Any]:
-    """The settings that a row depends on, except its model; files count by content."""
+    """Return the settings that a row depends on, except its model; files are compared by content."""
     files = InputFiles(request.config(request.entries[0]).data).digests()
     files["test_source"] = [InputFile(str(request.test_source)).digest]
     files["test_reference"] = [InputFile(str(path)).digest for path in request.test_references]
@@ -28,9 +28,9 @@ def shared_settings(request: Request) -> dict[str, Any]:
 
 
 def resolved_settings(request: Request, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The named settings with their parsed values: 8000 and '8000' are equal.
+    """Return the named settings with their parsed values, so that 8000 and '8000' are equal.
 
-    Stored settings that this request cannot have are returned unchanged.
+    Stored settings that are invalid for this request are returned unchanged.
     """
     given = {group: underscored(settings.get(group) or {}) for group in GROUPS}
     given["data"] = {name: value for name, value in given["data"].items() if name not in FREE_DATA_SETTINGS}
@@ -49,13 +49,13 @@ def resolved_settings(request: Request, settings: Mapping[str, Any]) -> dict[str
 def check_same_settings(request: Request, settings: Mapping[str, Any]) -> None:
     """Raise an error if the output folder has a comparison with other settings, or something else.
 
-    Other models may join. Settings are free until the first model has a plan.
+    Models may be added. Settings may change until the first model has a plan.
     """
     output, path = request.output, request.output / STATE
     if not path.exists():
-        if output.exists() and (not output.is_dir() or any(one.name != ".lock" for one in output.iterdir())):
+        if output.exists() and (not output.is_dir() or any(file.name != ".lock" for file in output.iterdir())):
             raise SaccadeError(
-                "already exists and holds no comparison", where=str(output), hint="choose another --output"
+                "already exists and contains no comparison", where=str(output), hint="choose another --output"
             )
         return
     if not any((output / "results").glob("*.json")):
@@ -67,14 +67,14 @@ def check_same_settings(request: Request, settings: Mapping[str, Any]) -> None:
     changed = changed_settings(before, settings)
     if changed:
         raise SaccadeError(
-            f"holds a comparison with other settings: {'; '.join(changed[:5])}",
+            f"contains a comparison with other settings: {'; '.join(changed[:5])}",
             where=str(output),
             hint="keep the settings (only --models and --sentence may change), or choose another --output",
         )
 
 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Descriptions of the dotted settings that differ."""
+    """Describe the dotted settings that differ."""
     changes: list[str] = []
     for name in dict.fromkeys([*before, *after]):
         old, new = before.get(name), after.get(name)
