@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from threading import RLock
 from typing import TypeVar
 
@@ -28,7 +29,7 @@ def worker_count(batch_tokens: int, device: torch.device) -> int:
 
 
 def parallel_map(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
-    """Return `work(item)` for each item, in order; `work` must be thread-safe."""
+    """Return `work(item)` for each item, in order; `work` must be thread-safe. It sees the caller's `ContextVar`s."""
     results = dict(parallel_map_unordered(work, items, workers))
     return [results[index] for index in range(len(items))]
 
@@ -52,7 +53,7 @@ def parallel_map_unordered(
         torch.set_num_threads(threads_per_worker)  # MKL has one number per process, OpenMP one per thread
         try:
             with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads_per_worker,)) as pool:
-                indices = {pool.submit(work, item): index for index, item in enumerate(items)}
+                indices = {pool.submit(copy_context().run, work, item): index for index, item in enumerate(items)}
                 try:
                     for future in as_completed(tuple(indices)):
                         yield indices.pop(future), future.result()

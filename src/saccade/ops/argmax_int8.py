@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.arguments import address, require_alike, require_no_gradient, require_shape, require_tokens
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.int8_linear import QuantizedMatrix
 from saccade.ops.kernel_library import kernel
@@ -27,11 +27,11 @@ def argmax_int8(
     Without `exact` the argmax is that of the int8 logits.
     """
     require_alike("argmax_int8", x=x)
+    require_no_gradient("argmax_int8", x)
     require_shape("argmax_int8", "x", x, None, weight.inputs)
     if not runs_on_kernel(x):
         raise TypeError(f"argmax_int8: x is {x.dtype} on {x.device}; int8 needs float32 on a CPU with kernels")
-    if any(not 0 <= token < weight.outputs for token in suppressed):
-        raise IndexError(f"argmax_int8: a suppressed token is outside of the vocabulary of {weight.outputs}")
+    require_tokens("argmax_int8", "suppressed", suppressed, weight.outputs)
     x, forbidden = x.contiguous(), torch.tensor(list(suppressed), dtype=torch.int64, device=x.device)
     values, tokens = x.new_empty(len(x)), x.new_empty(len(x), dtype=torch.int64)
     outputs = address(values), address(tokens)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.arguments import address, overwritable, require_alike, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_library import kernel
 
@@ -20,7 +20,7 @@ def bias_relu(x: Tensor, bias: Tensor) -> Tensor:
     require_shape("bias_relu", "bias", bias, None)
     require_shape("bias_relu", "x", x, None, bias.numel())
     if runs_on_kernel(x):
-        return BiasReluKernel.apply(x.contiguous(), bias)  # type: ignore[no-any-return,no-untyped-call]
+        return BiasReluKernel.apply(overwritable(x), bias)  # type: ignore[no-any-return,no-untyped-call]
     return F.relu(x + bias)
 
 

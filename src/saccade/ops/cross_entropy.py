@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_indices, require_shape
+from saccade.ops.arguments import address, require_alike, require_indices, require_no_gradient, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_library import kernel
 
@@ -62,6 +62,7 @@ def chunked_cross_entropy(
     require_indices(op, "targets", targets, weight.size(0), device=x.device)
     if consistency and len(x) % 2:
         raise ValueError(f"{op}: {len(x)} rows are not pairs")
+    require_smoothing(op, smoothing)
     needs_grad = torch.is_grad_enabled()  # inside of `forward` gradients are always disabled
     return CrossEntropy(*ChunkedCrossEntropy.apply(x, weight, bias, targets, smoothing, consistency, needs_grad))  # type: ignore[no-untyped-call]
 
@@ -147,7 +148,7 @@ def loss_and_grad(logits: Tensor, targets: Tensor, smoothing: float, needs_grad:
 
     d loss / d logits = softmax - (1 - ε) one-hot - ε / V; the kernel overwrites the logits with it.
     """
-    check_logits("loss_and_grad", logits, targets)
+    check_logits("loss_and_grad", logits, targets, smoothing)
     if runs_on_kernel(logits) and logits.is_contiguous():
         target, mean, targets = logits.new_empty(len(targets)), logits.new_empty(len(targets)), targets.contiguous()
         inputs, outputs = map(address, (logits, targets)), map(address, (target, mean))
@@ -164,7 +165,7 @@ def paired_loss_and_grad(
     logits: Tensor, targets: Tensor, smoothing: float, consistency: float, needs_grad: bool
 ) -> LossAndGrad:
     """Losses of n pairs, rows i and n + i of logits (2n, V), with their divergence (n,), weighted by `consistency`."""
-    check_logits("paired_loss_and_grad", logits, targets)
+    check_logits("paired_loss_and_grad", logits, targets, smoothing)
     if len(targets) % 2:
         raise ValueError(f"paired_loss_and_grad: {len(targets)} rows are not pairs")
     pairs, vocabulary = len(targets) // 2, logits.size(1)
@@ -187,9 +188,17 @@ def paired_loss_and_grad(
     return LossAndGrad(target, mean, gradient.to(logits.dtype), divergence)
 
 
-def check_logits(op: str, logits: Tensor, targets: Tensor) -> None:
+def require_smoothing(op: str, smoothing: float) -> None:
+    """Raise ValueError unless the label smoothing is in [0, 1]."""
+    if not 0.0 <= smoothing <= 1.0:
+        raise ValueError(f"{op}: smoothing is {smoothing}, expected a number in [0, 1]")
+
+
+def check_logits(op: str, logits: Tensor, targets: Tensor, smoothing: float) -> None:
     """Raise unless logits (n, V) and targets (n,) fit, and every target is an id of the vocabulary."""
     require_alike(op, logits=logits)
+    require_no_gradient(op, logits)
+    require_smoothing(op, smoothing)
     require_shape(op, "logits", logits, None, None)
     require_shape(op, "targets", targets, len(logits))
     require_indices(op, "targets", targets, logits.size(1), device=logits.device)

@@ -1,23 +1,22 @@
-"""Whether an op runs on its kernel or on its PyTorch reference."""
+"""Choice between the kernel and the PyTorch reference of an op."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
 from saccade.ops.kernel_library import level, library
 
-_lock = threading.Lock()
-_disabled = 0  # callers that are inside of `without_kernels`
+_allowed: ContextVar[bool] = ContextVar("kernels_allowed", default=True)
 
 
 def runs_on_kernel(x: Tensor) -> bool:
     """Whether a kernel can run: float32 on the CPU, kernels built, no autocast, no graph that is being recorded."""
-    ours = x.device.type == "cpu" and x.dtype == torch.float32 and not records_graph()
+    ours = x.is_cpu and x.dtype == torch.float32 and not records_graph()
     return ours and kernels_in_use() and not torch.is_autocast_enabled("cpu")
 
 
@@ -33,7 +32,7 @@ def runs_on_inference_kernel(x: Tensor) -> bool:
 
 def kernels_in_use() -> bool:
     """Whether the kernels are built for this machine and allowed."""
-    return not _disabled and library() is not None
+    return _allowed.get() and library() is not None
 
 
 def kernel_level() -> str | None:
@@ -43,12 +42,9 @@ def kernel_level() -> str | None:
 
 @contextlib.contextmanager
 def without_kernels() -> Iterator[None]:
-    """Run all ops on their PyTorch references, in every thread."""
-    global _disabled
-    with _lock:
-        _disabled += 1
+    """Run the ops of this thread on their PyTorch references, and those of threads that `parallel_map` starts in it."""
+    token = _allowed.set(False)
     try:
         yield
     finally:
-        with _lock:
-            _disabled -= 1
+        _allowed.reset(token)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address
+from saccade.ops.arguments import address, require_alike, require_probability
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_library import kernel
 from saccade.ops.rng import draw_seed
@@ -21,10 +21,8 @@ LEVELS = 1 << 16
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
     """Zero entries of x (any shape) with a probability and scale the others so that the mean stays."""
-    if not 0.0 <= probability < 1.0:
-        raise ValueError(f"dropout: probability {probability} is outside of [0, 1)")
-    if not x.is_floating_point():
-        raise TypeError(f"dropout: x has dtype {x.dtype}, expected floating point")
+    require_probability("dropout", "probability", probability)
+    require_alike("dropout", x=x)
     if not training or probability == 0.0:
         return x
     if runs_on_kernel(x):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.arguments import address, require_alike, require_no_gradient, require_shape, require_width
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_abi import Int8Weight
 from saccade.ops.kernel_library import kernel, library
@@ -40,15 +40,15 @@ class QuantizedMatrix:
         )  # scales and biases of all outputs, two bounds of each panel
         packed = weight.new_empty(count * panel * -(-self.inputs // depth) * depth, dtype=torch.uint8)
         self.version = version_of(weight)
-        self.tensors = weight, bias, numbers, packed  # the structure has their addresses
+        self.tensors = weight.detach(), bias, numbers, packed  # kept alive: the structure has their addresses
         firsts = 0, count * panel, 2 * count * panel, 2 * count * panel + count
         pointers = address(weight), address(bias), address(packed)
         self.structure = Int8Weight(*weight.shape, *pointers, *(address(numbers[first:]) for first in firsts))
         kernel("int8_pack", ctypes.byref(self.structure))
 
-    def current(self) -> bool:
-        """Whether the float32 weight is unchanged since it was quantized."""
-        return self.version == version_of(self.tensors[0])
+    def is_of(self, weight: Tensor) -> bool:
+        """Whether this is the int8 form of a weight, unchanged since it was quantized."""
+        return self.version == version_of(weight)
 
 
 class QuantizedParameter(nn.Parameter):
@@ -76,7 +76,7 @@ class QuantizedParameter(nn.Parameter):
 def quantized_form(weight: Tensor) -> QuantizedMatrix | None:
     """The int8 form of a weight, if it has one and the float32 values have not changed since."""
     found: QuantizedMatrix | None = getattr(weight, "quantized", None)
-    return found if found is not None and found.current() else None
+    return found if found is not None and found.is_of(weight) else None
 
 
 def quantize(weight: Tensor, bias: Tensor | None = None) -> QuantizedMatrix | None:
@@ -87,8 +87,8 @@ def quantize(weight: Tensor, bias: Tensor | None = None) -> QuantizedMatrix | No
 def int8_linear(x: Tensor, weight: QuantizedMatrix) -> Tensor:
     """x (..., inputs) times the transposed int8 weight: (..., outputs), without the bias."""
     require_alike("int8_linear", x=x)
-    if x.dim() < 1 or x.size(-1) != weight.inputs:
-        raise ValueError(f"int8_linear: x has shape {tuple(x.shape)}, expected (..., {weight.inputs})")
+    require_no_gradient("int8_linear", x)
+    require_width("int8_linear", "x", x, weight.inputs)
     if not runs_on_kernel(x):
         raise TypeError(f"int8_linear: x is {x.dtype} on {x.device}; int8 needs float32 on a CPU with kernels")
     x = x.contiguous()

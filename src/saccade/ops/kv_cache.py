@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from saccade.interface import Shared
+from saccade.ops.arguments import require_alike, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.packed import PackedLayout
 
@@ -44,6 +45,10 @@ class KVCache(NamedTuple):
 
     def append(self, qkv: Tensor, bias: Tensor, window: int | None = None) -> KVCache:
         """The cache with one more position, qkv (N, 3D), bias (3D,); with a window, the last `window` positions."""
+        require_shape("KVCache.append", "bias", bias, None)
+        require_shape("KVCache.append", "qkv", qkv, self.origin.size(0), bias.size(0))
+        if window is not None and window < 1:
+            raise ValueError(f"KVCache.append: a window of {window} positions")
         last = slice(None) if window is None else slice(-window, None)
         if self.joined is not None:
             width = bias.size(0) // 3
@@ -68,6 +73,9 @@ class MemoryCache(NamedTuple):
     @classmethod
     def of(cls, kv: Tensor, bias: Tensor, layout: PackedLayout) -> MemoryCache:
         """The cache of a packed memory, kv (M, 2D) without its bias (2D,)."""
+        require_alike("MemoryCache.of", kv=kv, bias=bias)
+        require_shape("MemoryCache.of", "bias", bias, None)
+        require_shape("MemoryCache.of", "kv", kv, layout.total, bias.size(0))
         counts, longest = layout.mask.sum(1), layout.longest
         if runs_on_inference_kernel(kv):
             return cls(counts, longest, layout.cu_seqlens[:-1], Shared(kv), None)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_heads, require_shape
+from saccade.ops.arguments import address, require_alike, require_heads, require_integers, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.kernel_library import kernel
 from saccade.ops.kv_cache import KVCache, MemoryCache
@@ -35,13 +35,14 @@ class StepAttention(NamedTuple):
 def kv_cache_attention(qkv: Tensor, cache: KVCache, bias: Tensor, heads: int, *, record: bool = False) -> StepAttention:
     """Self-attention of one position, qkv (N, 3D), to a cache that ends with it; bias (3D,)."""
     op, width = "kv_cache_attention", bias.numel() // 3
-    require_alike(op, qkv=qkv, bias=bias)
+    require_alike(op, qkv=qkv, bias=bias, cache=cache.joined)
     require_shape(op, "bias", bias, 3 * width)
     require_heads(op, width, heads)
     require_shape(op, "qkv", qkv, None, 3 * width)
     if cache.joined is not None:
-        require_alike(op, qkv=qkv, cache=cache.joined)
         require_shape(op, "cache", cache.joined, qkv.size(0), None, 2 * width)
+        if not cache.joined.size(1):
+            raise ValueError(f"{op}: the cache is empty")
         keys, values = (split_heads(x, heads) for x in cache.joined.chunk(2, -1))  # (N, H, t, d)
         query = split_heads((qkv[:, :width] + bias[:width])[:, None], heads)  # (N, H, 1, d)
         return attend_one(query, keys, values, None, record=record)
@@ -63,8 +64,7 @@ def kv_cache_attention(qkv: Tensor, cache: KVCache, bias: Tensor, heads: int, *,
 def check_steps(op: str, qkv: Tensor, cache: KVCache) -> None:
     """Raise unless the steps have matching shapes and `origin` has valid row indices for every step."""
     steps, origin = cache.steps.value, cache.origin
-    if origin.dtype != torch.int64 or origin.device != qkv.device:
-        raise TypeError(f"{op}: origin is {origin.dtype} on {origin.device}")
+    require_integers(op, qkv.device, origin=origin)
     require_shape(op, "origin", origin, qkv.size(0), len(steps))
     if not steps:
         raise ValueError(f"{op}: the cache is empty")
@@ -72,7 +72,7 @@ def check_steps(op: str, qkv: Tensor, cache: KVCache) -> None:
         if step.dtype != qkv.dtype or step.device != qkv.device:
             raise TypeError(f"{op}: step {number} is {step.dtype} on {step.device}, qkv {qkv.dtype} on {qkv.device}")
         require_shape(op, "step", step, None, qkv.size(1))
-    if origin.device.type == "cpu":
+    if origin.is_cpu:
         sizes = torch.tensor([len(step) for step in steps], device=origin.device)
         if bool(((origin < 0) | (origin >= sizes)).any()):
             raise IndexError(f"{op}: origin has a row index that an earlier step does not have")
@@ -129,10 +129,10 @@ def memory_attention(
     if memory.padded is None:
         require_shape(op, "kv", kv, None, 2 * width)
     else:
-        require_shape(op, "kv", kv, sentences, memory.padded.size(1), 2 * width)
+        require_shape(op, "kv", kv, sentences, memory.longest, 2 * width)
     if query.size(0) % max(1, sentences) or (query.size(0) and not sentences):
         raise ValueError(f"{op}: {query.size(0)} hypotheses of {sentences} sentences")
-    check_memory(op, memory, window)
+    check_memory(op, memory, window, query.device)
     if memory.first is not None and runs_on_inference_kernel(query) and not (window and record):
         first, counts = memory.first, memory.counts
         if window is not None:
@@ -149,23 +149,25 @@ def memory_attention(
     return memory_reference(query + query_bias, padded, memory.counts, heads, window=window, record=record)
 
 
-def check_memory(op: str, memory: MemoryCache, window: Window | None) -> None:
-    """Raise unless the row ranges of all sentences, and their windows, are within the memory."""
-    first, counts, longest = memory.first, memory.counts, memory.longest
-    parts = [("counts", counts)]
-    parts += [] if first is None else [("first", first)]
-    parts += [] if window is None else [("starts", window.starts), ("window counts", window.counts)]
-    for name, part in parts:
+def check_memory(op: str, memory: MemoryCache, window: Window | None, device: torch.device) -> None:
+    """Raise unless the positions of all sentences, and of their windows, are within the memory."""
+    counts, first = memory.counts, memory.first if memory.padded is None else None
+    parts = {"counts": counts}
+    parts |= {} if first is None else {"first": first}
+    parts |= {} if window is None else {"starts": window.starts, "window counts": window.counts}
+    require_integers(op, device, **parts)
+    for name, part in parts.items():
         require_shape(op, name, part, counts.size(0))
-        if part.dtype != torch.int64:
-            raise TypeError(f"{op}: {name} has dtype {part.dtype}, expected torch.int64")
-    if memory.packed.value is not None and first is not None and first.device.type == "cpu":
-        rows = memory.packed.value.size(0)
-        outside = (first < 0) | (counts < 0) | (first + counts > rows) | (counts > longest)
-        if window is not None:
-            outside |= (window.starts < 0) | (window.counts < 0) | (window.starts + window.counts > counts)
-        if bool(outside.any()):
-            raise IndexError(f"{op}: a sentence has rows outside of the {rows} of the memory, or more than {longest}")
+    if not counts.is_cpu:  # elsewhere this would synchronize
+        return
+    outside = (counts < 0) | (counts > memory.longest)
+    if first is not None and memory.packed.value is not None:
+        outside |= (first < 0) | (first > len(memory.packed.value) - counts)
+    if window is not None:
+        starts, inside = window.starts, window.counts
+        outside |= (inside < 0) | (inside > window.longest) | (starts < 0) | (starts > counts - inside)
+    if bool(outside.any()):
+        raise IndexError(f"{op}: a sentence or its window has positions outside of the memory")
 
 
 def pad_memory(kv: Tensor, memory: MemoryCache) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.arguments import address, overwritable, require_alike, require_probability, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout, dropout_threshold
 from saccade.ops.kernel_library import kernel
@@ -50,10 +50,9 @@ def residual_layer_norm(
     for name, vector in (("sublayer_bias", sublayer_bias), ("weight", weight), ("bias", bias)):
         if vector is not None:
             require_shape(op, name, vector, width)
-    if not 0.0 <= probability < 1.0:
-        raise ValueError(f"{op}: probability {probability} is outside of [0, 1)")
+    require_probability(op, "probability", probability)
     if width and runs_on_kernel(x):
-        sublayer = sublayer.contiguous()
+        sublayer = overwritable(sublayer)
         sublayer_bias = sublayer.new_zeros(width) if sublayer_bias is None else sublayer_bias
         return ResidualLayerNormKernel.apply(  # type: ignore[no-any-return,no-untyped-call]
             x.contiguous(), sublayer, sublayer_bias, probability, weight, bias, epsilon

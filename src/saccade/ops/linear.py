@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.arguments import address, require_alike, require_shape, require_width
 from saccade.ops.dispatch import runs_on_inference_kernel, runs_on_kernel
 from saccade.ops.int8_linear import int8_linear, quantized_form
 from saccade.ops.kernel_library import kernel
@@ -22,8 +22,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (..., D) · weight (E, D)^T + bias (E,)."""
     require_alike("linear", x=x, weight=weight, bias=bias)
     require_shape("linear", "weight", weight, None, None)
-    if x.dim() < 1 or x.size(-1) != weight.size(1):
-        raise ValueError(f"linear: x has shape {tuple(x.shape)}, expected (..., {weight.size(1)})")
+    require_width("linear", "x", x, weight.size(1))
     if bias is not None:
         require_shape("linear", "bias", bias, weight.size(0))
     inference = runs_on_inference_kernel(x)

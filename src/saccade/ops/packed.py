@@ -32,7 +32,9 @@ class PackedLayout:
                 f"PackedLayout: cu_seqlens {tuple(cu_seqlens.shape)} and indices {tuple(indices.shape)} "
                 f"do not describe a batch of shape {tuple(mask.shape)}"
             )
-        if mask.device.type == "cpu":  # elsewhere this would synchronize
+        if not cu_seqlens.device == indices.device == mask.device:
+            raise TypeError("PackedLayout: cu_seqlens, indices and mask are on different devices")
+        if mask.is_cpu:  # elsewhere this would synchronize
             consistent = int(cu_seqlens[0]) == 0 and torch.equal(cu_seqlens.diff(), mask.sum(1))
             if not consistent or not torch.equal(indices, mask.flatten().nonzero().squeeze(1)):
                 raise ValueError("PackedLayout: cu_seqlens or indices do not match the mask")
@@ -67,6 +69,8 @@ class PackedLayout:
 
     def unpack(self, x: Tensor) -> Tensor:
         """(N, D) to (B, T, D), 0 on padding."""
+        if x.dim() != 2 or (self.indices is not None and len(x) != len(self.indices)):
+            raise ValueError(f"PackedLayout: x has shape {tuple(x.shape)}, expected ({self.total}, *)")
         shape = self.mask.size(0), self.mask.size(1), x.size(1)
         if self.indices is None:
             return x.view(shape).masked_fill(~self.mask[:, :, None], 0.0)

@@ -49,7 +49,9 @@ def recurrent_cell(
 
     Gates are in the order i, f, g, o (LSTM) or r, z, n (GRU); biases (G·H,) are added here.
     """
-    op, (batch, width) = "recurrent_cell", state.hidden.shape
+    op = "recurrent_cell"
+    require_shape(op, "hidden", state.hidden, None, None)
+    batch, width = state.hidden.shape
     gates = width * (GATES["gru"] if state.cell is None else GATES["lstm"])
     tensors = {"inputs": inputs, "recurrent": recurrent, "fed": fed, "cell": state.cell, "hidden": state.hidden}
     require_alike(op, **tensors, input_bias=input_bias, recurrent_bias=recurrent_bias)
@@ -89,12 +91,15 @@ def scan(
     lists the positions of a sequence in the order of the recurrence, -1 after the last. weight (G·H, H) is the
     recurrent weight. `out` (B, S, H) may be a slice of a wider tensor.
     """
-    op, gates, width = "scan", weight.size(0), weight.size(1)
+    op = "scan"
     require_alike(op, inputs=inputs, weight=weight, input_bias=input_bias, recurrent_bias=recurrent_bias, out=out)
+    require_shape(op, "weight", weight, None, None)
+    gates, width = weight.shape
     require_shape(op, "weight", weight, GATES[kind] * width, width)
     require_shape(op, "inputs", inputs, None, gates)
     for name, bias in (("input_bias", input_bias), ("recurrent_bias", recurrent_bias)):
         require_shape(op, name, bias, gates)
+    require_shape(op, "order", order, None, None)
     require_shape(op, "rows", rows, *order.shape)
     require_shape(op, "out", out, *order.shape, width)
     require_indices(op, "rows", rows, len(inputs), device=out.device)

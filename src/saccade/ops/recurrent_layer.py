@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from saccade.ops.arguments import require_indices, require_shape
+from saccade.ops.arguments import require_alike, require_indices, require_mask, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.linear import linear
-from saccade.ops.recurrent_cells import CellKind, RecurrentState, gru_state, lstm_state, recurrent_cell, scan
+from saccade.ops.recurrent_cells import GATES, CellKind, RecurrentState, gru_state, lstm_state, recurrent_cell, scan
 
 
 class RecurrentWeights(NamedTuple):
@@ -42,12 +42,18 @@ def recurrent_layer(
 ) -> tuple[Tensor, RecurrentState]:
     """x (B, T, inputs) to all outputs (B, T, H), and the state after the last real position of each sequence.
 
-    Real positions come before padding. The layer runs in the dtype of its weights, without autocast: fused GPU
-    layers support only half precision under autocast.
+    Real positions come before padding, where outputs are arbitrary. The layer runs in the dtype of its weights, without
+    autocast: fused GPU layers support only half precision under autocast.
     """
-    require_shape("recurrent_layer", "x", x, None, None, layer.input_size)
+    op = "recurrent_layer"
+    check_layer(op, layer, x, state)
+    require_shape(op, "x", x, None, None, layer.input_size)
+    if not x.size(1):
+        raise ValueError(f"{op}: x has no positions")
     if mask is not None:
-        require_shape("recurrent_layer", "mask", mask, *x.shape[:2])
+        require_mask(op, mask, *x.shape[:2], device=x.device)
+    if state is not None:
+        check_state(op, layer, state, x.size(0))
     if mask is not None and state is None and runs_on_inference_kernel(x):
         outputs = x.new_zeros(*mask.shape, layer.hidden_size)
         return outputs, scan_layer(layer, x.flatten(0, 1), flat_indices(mask), forward_order(mask), outputs)
@@ -62,10 +68,17 @@ def bidirectional_layer(
 
     Position s of sequence b has the input x[rows[b, s]], x (R, inputs): inputs that repeat are projected once.
     """
-    require_shape("bidirectional_layer", "x", x, None, forward.input_size)
-    require_shape("bidirectional_layer", "mask", mask, *rows.shape)
-    require_indices("bidirectional_layer", "rows", rows, len(x), device=x.device)
-    width = forward.hidden_size
+    op, width = "bidirectional_layer", forward.hidden_size
+    for layer in (forward, backward):
+        check_layer(op, layer, x)
+    if (kind_of(backward), backward.input_size, backward.hidden_size) != (kind_of(forward), forward.input_size, width):
+        raise ValueError(f"{op}: the two layers have different cells or widths")
+    require_shape(op, "x", x, None, forward.input_size)
+    require_shape(op, "rows", rows, None, None)
+    if not rows.size(1):
+        raise ValueError(f"{op}: the sequences have no positions")
+    require_mask(op, mask, *rows.shape, device=x.device)
+    require_indices(op, "rows", rows, len(x), device=x.device)
     if runs_on_inference_kernel(x):
         out = x.new_zeros(*mask.shape, 2 * width)
         end = scan_layer(forward, x, rows, forward_order(mask), out[..., :width])
@@ -78,8 +91,10 @@ def bidirectional_layer(
 
 def recurrent_step(layer: nn.RNNBase, x: Tensor, state: RecurrentState) -> RecurrentState:
     """One position: x (B, inputs)."""
-    weights = RecurrentWeights.of(layer)
+    check_layer("recurrent_step", layer, x, state)
     require_shape("recurrent_step", "x", x, None, layer.input_size)
+    check_state("recurrent_step", layer, state, x.size(0))
+    weights = RecurrentWeights.of(layer)
     if runs_on_inference_kernel(x):
         projections = linear(x, weights.input), linear(state.hidden, weights.recurrent)
         biases = {"input_bias": weights.input_bias, "recurrent_bias": weights.recurrent_bias}
@@ -97,16 +112,55 @@ def fed_recurrent_step(
     recurrent_weight: Tensor,
     recurrent_bias: Tensor | None,
 ) -> RecurrentState:
-    """One position of a layer with two inputs: one already projected (B, G·H) with its bias, one not, fed (B, F)."""
-    require_shape("fed_recurrent_step", "fed", fed, projected.size(0), fed_weight.size(1))
+    """One position of a layer with two inputs: one already projected (B, G·H) with its bias, one not, fed (B, F).
+
+    fed_weight is (G·H, F), recurrent_weight (G·H, H), recurrent_bias (G·H,).
+    """
+    op, tensors = "fed_recurrent_step", {"fed": fed, "projected": projected, "hidden": state.hidden, "cell": state.cell}
+    weights = {"fed_weight": fed_weight, "recurrent_weight": recurrent_weight, "recurrent_bias": recurrent_bias}
+    require_alike(op, **tensors, **weights)
+    require_shape(op, "recurrent_weight", recurrent_weight, None, None)
+    gates, width = recurrent_weight.shape
+    if gates != width * (GATES["gru"] if state.cell is None else GATES["lstm"]):
+        raise ValueError(f"{op}: {gates} gates for a state of width {width}")
+    require_shape(op, "fed", fed, None, None)
+    require_shape(op, "fed_weight", fed_weight, gates, fed.size(1))
+    require_shape(op, "projected", projected, fed.size(0), gates)
+    for name, part in (("hidden", state.hidden), ("cell", state.cell)):
+        if part is not None:
+            require_shape(op, name, part, fed.size(0), width)
+    if recurrent_bias is not None:
+        require_shape(op, "recurrent_bias", recurrent_bias, gates)
     if runs_on_inference_kernel(fed):
         recurrent = linear(state.hidden, recurrent_weight)
         fed_gates = linear(fed, fed_weight)
         return recurrent_cell(state, projected, recurrent, fed=fed_gates, recurrent_bias=recurrent_bias)
-    gates = torch.addmm(projected, fed, fed_weight.T)  # (B, G·H)
+    projections = torch.addmm(projected, fed, fed_weight.T)  # (B, G·H)
     if state.cell is None:
-        return gru_state(gates, nn.functional.linear(state.hidden, recurrent_weight, recurrent_bias), state.hidden)
-    return lstm_state(torch.addmm(gates, state.hidden, recurrent_weight.T), state.cell)
+        return gru_state(
+            projections, nn.functional.linear(state.hidden, recurrent_weight, recurrent_bias), state.hidden
+        )
+    projections = torch.addmm(projections, state.hidden, recurrent_weight.T)
+    return lstm_state(projections if recurrent_bias is None else projections + recurrent_bias, state.cell)
+
+
+def check_layer(op: str, layer: nn.RNNBase, x: Tensor, state: RecurrentState | None = None) -> None:
+    """Raise unless a module is one `nn.LSTM` or `nn.GRU` layer with the dtype and device of its input and state."""
+    if not isinstance(layer, nn.LSTM | nn.GRU):
+        raise TypeError(f"{op}: {type(layer).__name__} is neither nn.LSTM nor nn.GRU")
+    if layer.num_layers != 1 or layer.bidirectional or layer.proj_size or not layer.bias or not layer.batch_first:
+        raise ValueError(f"{op}: expected one batch-first layer in one direction with bias and without projection")
+    tensors = {} if state is None else {"hidden": state.hidden, "cell": state.cell}
+    require_alike(op, x=x, weight=RecurrentWeights.of(layer).input, **tensors)
+
+
+def check_state(op: str, layer: nn.RNNBase, state: RecurrentState, batch: int) -> None:
+    """Raise ValueError unless a state is one of this layer, (batch, H)."""
+    if (state.cell is not None) != isinstance(layer, nn.LSTM):
+        raise ValueError(f"{op}: {kind_of(layer)} and a state {'without' if state.cell is None else 'with'} cell")
+    for name, part in (("hidden", state.hidden), ("cell", state.cell)):
+        if part is not None:
+            require_shape(op, name, part, batch, layer.hidden_size)
 
 
 def scan_layer(layer: nn.RNNBase, x: Tensor, rows: Tensor, order: Tensor, out: Tensor) -> RecurrentState:

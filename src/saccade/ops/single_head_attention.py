@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.ops.arguments import address, require_alike, require_shape
+from saccade.ops.arguments import address, require_alike, require_mask, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.kernel_library import kernel
 
@@ -35,9 +35,7 @@ def single_head_attention(
     batch, queries, width = query.shape
     require_shape(op, "keys", keys, batch, None, width)
     require_shape(op, "values", values, batch, keys.size(1), None)
-    require_shape(op, "mask", mask, batch, keys.size(1))
-    if mask.dtype != torch.bool or mask.device != query.device:
-        raise TypeError(f"{op}: mask is {mask.dtype} on {mask.device}, expected torch.bool on {query.device}")
+    require_mask(op, mask, batch, keys.size(1), device=query.device)
     if vector is not None:
         require_shape(op, "vector", vector, width)
     if queries <= MAX_QUERIES and runs_on_inference_kernel(query):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.ops.arguments import address, require_alike, require_indices, require_shape
+from saccade.ops.arguments import address, needs_gradient, require_alike, require_indices, require_shape, require_tokens
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_library import kernel
 
@@ -29,7 +29,7 @@ def top_k(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and ids (N, count) of the most probable tokens of logits (N, V), best first.
 
-    The logits are overwritten. `suppressed` ids are excluded, but stay in the normalization. With `allowed`, the
+    The kernel overwrites the logits. `suppressed` ids are excluded, but stay in the normalization. With `allowed`, the
     probabilities are normalized over the allowed tokens of a row.
     """
     require_alike("top_k", logits=logits)
@@ -37,11 +37,10 @@ def top_k(
     vocabulary = logits.size(1)
     if not 1 <= count <= vocabulary:
         raise ValueError(f"top_k: {count} tokens of a vocabulary of {vocabulary}")
-    if any(not 0 <= token < vocabulary for token in suppressed):
-        raise IndexError(f"top_k: a suppressed token is outside of the vocabulary of {vocabulary}")
+    require_tokens("top_k", "suppressed", suppressed, vocabulary)
     if allowed is not None:
         check_allowed(allowed, logits)
-    if not runs_on_kernel(logits) or not logits.is_contiguous():
+    if not runs_on_kernel(logits) or not logits.is_contiguous() or needs_gradient(logits):
         return top_k_reference(logits, count, suppressed, allowed)
     values, ids = logits.new_empty(len(logits), count), logits.new_empty(len(logits), count, dtype=torch.int64)
     forbidden = torch.tensor(list(suppressed), dtype=torch.int64, device=logits.device)
@@ -63,10 +62,13 @@ def check_allowed(allowed: AllowedTokens, logits: Tensor) -> None:
     require_indices("top_k", "allowed.row", allowed.row, len(allowed.starts) - 1, device=logits.device)
     require_indices("top_k", "allowed.starts", allowed.starts, len(allowed.tokens) + 1, device=logits.device)
     require_indices("top_k", "allowed.tokens", allowed.tokens, vocabulary, device=logits.device)
-    if bool((allowed.starts.diff() < 1).any()):
+    starts = allowed.starts
+    if not len(starts) or int(starts[0]) != 0 or int(starts[-1]) != len(allowed.tokens):
+        raise ValueError("top_k: the lists of allowed tokens must begin at 0 and end with the last token")
+    if bool((starts.diff() < 1).any()):
         raise ValueError("top_k: every list of allowed tokens must have at least one token")
     ascending = allowed.tokens.diff() > 0
-    ascending[allowed.starts[1:-1] - 1] = True  # from one list to the next
+    ascending[starts[1:-1] - 1] = True  # from one list to the next
     if not bool(ascending.all()):
         raise ValueError("top_k: the allowed tokens of a list must be ascending")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_heads, require_shape
+from saccade.ops.arguments import address, require_alike, require_heads, require_probability, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout as apply_dropout
 from saccade.ops.kernel_abi import ProjectedColumn
@@ -44,6 +44,8 @@ def varlen_self_attention(
     """Self-attention of packed sequences: qkv (N, 3D) and bias (3D,), queries, keys and values concatenated."""
     op = "varlen_self_attention"
     require_alike(op, qkv=qkv, bias=bias)
+    require_probability(op, "dropout", dropout)
+    require_layout(op, layout, qkv.device)
     require_shape(op, "qkv", qkv, layout.total, bias.numel())
     require_shape(op, "bias", bias, None)
     if bias.numel() % 3:
@@ -73,6 +75,9 @@ def varlen_cross_attention(
     """Attention of packed queries (N, D) to the packed memory of the same batch, kv (M, 2D), keys and values."""
     op, width = "varlen_cross_attention", query_bias.numel()
     require_alike(op, query=query, query_bias=query_bias, kv=kv, kv_bias=kv_bias)
+    require_probability(op, "dropout", dropout)
+    require_layout(op, layout, query.device)
+    require_layout(op, memory_layout, query.device)
     require_shape(op, "query_bias", query_bias, None)
     require_shape(op, "query", query, layout.total, width)
     require_shape(op, "kv_bias", kv_bias, 2 * width)
@@ -89,6 +94,12 @@ def varlen_cross_attention(
     key, value = (kv + kv_bias).chunk(2, 1)
     query = query + query_bias
     return attend_padded(query, key, value, layout, memory_layout, heads, dropout=dropout, record=record)
+
+
+def require_layout(op: str, layout: PackedLayout, device: torch.device) -> None:
+    """Raise TypeError unless a layout is on this device."""
+    if layout.mask.device != device:
+        raise TypeError(f"{op}: the layout is on {layout.mask.device}, expected {device}")
 
 
 def attend_padded(
