@@ -34,14 +34,6 @@ def test_lines() -> None:
     ]
 
 
-def test_warnings_are_one_line_each_without_information() -> None:
-    assert REPORT.warnings() == [
-        "error: 1,000 pairs (100 %) have an empty source; such pairs are dropped; are the files aligned?",
-        "warning: 200 pairs (20 %) have the same text on both sides (first: a.en, pair 17); "
-        "untranslated lines, or a wrong file",
-    ]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_singular_and_plural(kind: str) -> None:
     one, many = (str(Fault(kind, "warning", count, 0.5)) for count in (1, 2))

@@ -43,7 +43,8 @@ def test_good_data_has_no_faults() -> None:
     assert (report.pairs, report.longest_source, report.longest_target) == (100, 9, 9)
     assert report.source_characters == sum(len(pair.source) for pair in GOOD)
     assert report.lines()[-1] == "no faults found in the texts"
-    assert report.warnings() == []
+    assert not report.faults_of("error")
+    assert not report.faults_of("warning")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_useless_data_is_an_error(side: str, kind: str) -> None:
     text = "" if kind == "empty-source" else "always the same"
     report = examined([pair._replace(**{side: text}) for pair in GOOD])
     assert [fault.kind for fault in report.faults_of("error")] == [kind]
-    assert report.warnings()[0].startswith("error: 100 pairs (100 %) have ")
+    assert report.faults_of("error")[0].count == 100
 
 
 def test_few_pairs_are_not_an_error() -> None:

@@ -151,7 +151,7 @@ def test_batch_that_does_not_fit_is_not_run(monkeypatch: pytest.MonkeyPatch) -> 
     assert BatchShape(10, 20, 20) not in [shape for shape, _, _ in objective.batches]
     assert not found.fits
     (warning,) = found.warnings()
-    assert warning.startswith("warning: the longest batch is expected to need")
+    assert warning.startswith("the longest batch is expected to need")
     assert "--data.batch-tokens" in warning
 
 

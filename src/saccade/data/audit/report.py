@@ -127,14 +127,6 @@ class DataReport:
         """The faults of one severity."""
         return tuple(fault for fault in self.faults if fault.severity == severity)
 
-    def warnings(self) -> list[str]:
-        """One line for each error and warning."""
-        lines: list[str] = []
-        for fault in (*self.faults_of("error"), *self.faults_of("warning")):
-            where = f" (first: {fault.examples[0].corpus}, pair {fault.examples[0].pair:,})" if fault.examples else ""
-            lines.append(f"{fault.severity}: {fault}{where}; {KINDS[fault.kind].hint}")
-        return lines
-
     def lines(self) -> list[str]:
         """The report as text: errors first, each fault with its examples."""
         lines = [

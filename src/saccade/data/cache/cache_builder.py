@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saccade.data.audit.examination import Examination, Findings
+from saccade.data.audit.examination import Examination, Findings, examine_chunk
 from saccade.data.audit.report import DataReport
 from saccade.data.cache.corpus_files import CorpusWriter
 from saccade.data.cache.length_filters import DroppedPairs
@@ -28,6 +28,7 @@ ProgressCallback = Callable[[str, int, int | None], None]
 
 REPORT = "report.json"
 VALID = "valid.jsonl"
+VALID_REPORT = "valid-report.json"
 
 
 def build_tokens(
@@ -37,6 +38,7 @@ def build_tokens(
     valid = list(validation_pairs(config))
     examined = examine(config, valid, progress)
     write_json(folder / REPORT, examined.report.to_json())
+    write_json(folder / VALID_REPORT, examine_validation(config, valid).to_json())
     if tokenizers is None:
         tokenizers = train_tokenizers(VocabularyPairs(config, examined, progress), config)
         progress("learning the vocabulary", examined.pairs, examined.pairs)
@@ -71,6 +73,14 @@ def examine(config: DataConfig, valid: list[Pair], progress: ProgressCallback) -
             raise SaccadeError("has no pairs", where=source, hint="give a file with at least one pair")
     progress("examining", sum(pairs), sum(pairs))
     return ExaminationResult(sum(pairs), examination.finish(), hold_out.choose())
+
+
+def examine_validation(config: DataConfig, valid: list[Pair]) -> DataReport:
+    """Examine the pairs of the validation files, if any."""
+    examination = Examination([", ".join(path for path in (config.valid_source, config.valid_target) if path)])
+    if valid:
+        examination.add(0, examine_chunk(valid, 1))
+    return examination.finish()
 
 
 class VocabularyPairs:

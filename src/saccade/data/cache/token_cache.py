@@ -7,6 +7,7 @@ The name of an entry is a hash of the input paths and of every setting that affe
     source.ids …    the training data (`corpus_files.py`)
     valid.jsonl     the validation texts
     report.json     the data report
+    valid-report.json  the report on the validation texts
     manifest.json   SHA-256 of all these files
     times.json      sizes and modification times of the inputs: while they are equal, the inputs are not hashed again
 
@@ -31,7 +32,14 @@ from typing import Any
 import tokenizers as tokenizers_library
 
 from saccade.data.audit.report import DataReport
-from saccade.data.cache.cache_builder import REPORT, VALID, ProgressCallback, build_tokens, read_saved_pairs
+from saccade.data.cache.cache_builder import (
+    REPORT,
+    VALID,
+    VALID_REPORT,
+    ProgressCallback,
+    build_tokens,
+    read_saved_pairs,
+)
 from saccade.data.cache.corpus import Corpus
 from saccade.data.cache.corpus_files import ARRAYS, open_corpus
 from saccade.data.config import DataConfig
@@ -88,6 +96,7 @@ class CachedData:
     train: Corpus
     valid: list[Pair]
     report: DataReport
+    valid_report: DataReport  # of the validation files; empty without them
     digest: str  # of the content of the input files and of the settings
     seconds: float | None = None  # build time; None if the entry existed
 
@@ -262,6 +271,7 @@ def open_entry(path: Path, seconds: float | None = None) -> CachedData:
         train=open_corpus(path),
         valid=read_saved_pairs(path / VALID),
         report=DataReport.from_json(read_json(path / REPORT)),
+        valid_report=DataReport.from_json(read_json(path / VALID_REPORT)),
         digest=str(read_json(path / ENTRY)["digest"]),
         seconds=seconds,
     )

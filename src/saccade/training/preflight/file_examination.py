@@ -8,11 +8,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from saccade.data.audit.examination import Examination, Findings
-from saccade.data.audit.report import KINDS, OVERLAPS, DataReport
+from saccade.data.audit.report import DataReport
 from saccade.data.chunk_jobs import ExamineJob, map_chunks
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import FileError, Pair, read_pairs
 from saccade.data.reading.pair_stream import Chunk, chunked
+from saccade.training.preflight.data_findings import text_findings
 from saccade.training.preflight.inspection import Input, Remark
 from saccade.training.runs.data import ProgressListener
 
@@ -38,11 +39,7 @@ class ExaminedFiles:
         self.remarks.extend(errors.remarks())
         if errors and report.faults:
             self.remarks.append(Remark("information", f"{use} data: pairs are counted without the invalid lines"))
-        for fault in report.faults:
-            advice = None if fault.severity == "information" else KINDS[fault.kind].hint
-            about = "" if fault.kind in OVERLAPS else f"{use} data: "
-            occurrences = tuple(str(example) for example in fault.examples)
-            self.remarks.append(Remark(fault.severity, f"{about}{fault}", occurrences, advice))
+        self.remarks.extend(text_findings(use, report))
 
 
 def examine_files(

@@ -27,6 +27,12 @@ class Remark:
         advice = [f"    {self.hint}"] if self.hint else []
         return [f"{self.severity}: {self.what}", *(f"      {one}" for one in self.occurrences), *advice]
 
+    @property
+    def one_line(self) -> str:
+        """The remark in one line, with its first occurrence."""
+        first = f" (first: {self.occurrences[0]})" if self.occurrences else ""
+        return f"{self.what}{first}" + (f"; {self.hint}" if self.hint else "")
+
 
 @dataclass(frozen=True)
 class Input:

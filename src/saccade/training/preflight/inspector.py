@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from saccade.data.audit.report import SEVERITIES, percentage
+from saccade.data.audit.report import SEVERITIES
 from saccade.data.cache.corpus import Corpus
 from saccade.data.sampling.batch_sampler import BatchSampler
 from saccade.errors import SaccadeError
@@ -27,6 +27,7 @@ from saccade.training.config import RunConfig
 from saccade.training.config_resolution import check_complete
 from saccade.training.objectives.factory import make_objective
 from saccade.training.objectives.likelihood import Likelihood
+from saccade.training.preflight.data_findings import token_findings
 from saccade.training.preflight.disk_space import check_disk, estimate_disk_bytes, existing_parent
 from saccade.training.preflight.file_examination import examine_files
 from saccade.training.preflight.inspection import QUANTILES, Inspection, Remark, SideStatistics, TokenStatistics
@@ -35,8 +36,6 @@ from saccade.training.runs.data import ProgressListener, RunData, check_lengths,
 from saccade.training.stopping import equivalent_updates, planned_updates
 
 QUANTILE_SAMPLE = 1_000_000  # pairs
-MAX_UNKNOWN = 0.01  # fraction of unknown tokens without a warning
-MAX_DROPPED = 0.1  # fraction of dropped pairs without a warning
 
 
 def inspect(
@@ -123,20 +122,11 @@ class Inspector:
         tokens = [token_statistics("training", data.train)]
         if data.valid is not None:
             tokens.append(token_statistics("validation", data.valid))
-        for one in tokens:
-            for name, side in (("source", one.source), ("target", one.target)):
-                if side.unknown_share > MAX_UNKNOWN:
-                    what = f"{percentage(side.unknown_share)} of the tokens of the {one.use} {name} are unknown"
-                    hint = "raise --data.vocabulary, lower --data.min-frequency, or take --data.tokenizer byte"
-                    self.remarks.append(Remark("warning", what, hint=hint))
-        dropped = data.train.dropped
-        if dropped.seen and dropped.total / dropped.seen > MAX_DROPPED:
-            what = f"{percentage(dropped.total / dropped.seen)} of the training pairs are dropped"
-            self.remarks.append(Remark("warning", what, hint=f"{dropped}; see --data.max-length, --data.max-ratio"))
+        self.remarks += token_findings(data)
         source, target = data.tokenizers
         sizes = f"{source.size:,} {source.kind} tokens"
         sizes += " for both sides" if source is target else f" to {target.size:,} {target.kind} tokens"
-        self.found.update(tokens=tuple(tokens), filters=str(dropped), vocabulary=sizes)
+        self.found.update(tokens=tuple(tokens), filters=str(data.train.dropped), vocabulary=sizes)
 
     def plan_batches(self, data: RunData) -> BatchSampler:
         """Record the number of batches and their padding."""
@@ -178,7 +168,7 @@ class Inspector:
             self.add_error(error)
             return
         self.found["forecast"] = found
-        self.remarks += [Remark("warning", warning.removeprefix("warning: ")) for warning in found.warnings()]
+        self.remarks += [Remark("warning", warning) for warning in found.warnings()]
 
     def check_disk(self, needed: int) -> None:
         """Record the disk space that the run needs, and an error if there is too little."""

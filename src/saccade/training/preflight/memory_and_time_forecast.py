@@ -55,7 +55,7 @@ class Forecast:
         if self.fits:
             return []
         return [
-            f"warning: the longest batch is expected to need {format_bytes(self.peak_bytes)} of memory, but only "
+            f"the longest batch is expected to need {format_bytes(self.peak_bytes)} of memory, but only "
             f"{format_bytes(self.available_bytes or 0)} are available; lower --data.batch-tokens or --data.max-length"
         ]
 

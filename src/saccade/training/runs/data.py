@@ -39,6 +39,7 @@ class RunData(NamedTuple):
     valid: Corpus | None
     digest: str  # of the content of the input files and of the tokenizer settings
     report: DataReport
+    valid_report: DataReport  # of the validation files; empty without them
 
 
 def load_data(
@@ -75,7 +76,9 @@ def load_data(
     else:
         tracker.log("no validation data: the last model counts as the best (give --valid-source or --data.hold-out)")
     # The tokenizers of a resumed run equal those of the cache entry; return the objects that were passed in.
-    return RunData(tokenizers or cached.tokenizers, cached.train, valid, cached.digest, cached.report)
+    return RunData(
+        tokenizers or cached.tokenizers, cached.train, valid, cached.digest, cached.report, cached.valid_report
+    )
 
 
 def log_statistics(config: DataConfig, cached: CachedData, tracker: ProgressListener) -> None:

@@ -40,6 +40,7 @@ from saccade.training.objectives.factory import make_objective, make_objective_s
 from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.objectives.objective import Objective
 from saccade.training.optimizers import preload_optimizer_imports
+from saccade.training.preflight.data_findings import run_findings
 from saccade.training.preflight.disk_space import check_disk, estimate_disk_bytes
 from saccade.training.preflight.flops import FlopRate
 from saccade.training.preflight.memory_and_time_forecast import forecast
@@ -186,7 +187,9 @@ def load_run_data(context: RunContext) -> RunData:
         with atomic_folder(directory.tokenizers) as staging:
             save_tokenizers(staging, data.tokenizers)
         replace_file(directory.data, json_text({"digest": data.digest, "report": data.report.to_json()}))
-    context.log(data.report.warnings())
+    for remark in run_findings(data):
+        if remark.severity != "information":
+            context.tracker.warn(remark.one_line, severity=remark.severity)
     return data
 
 
@@ -230,7 +233,9 @@ def log_forecast(
         autocast=context.compute.autocast,
         quick=True,
     )
-    context.log((*expected.lines(), *expected.warnings()))
+    context.log(expected.lines())
+    for warning in expected.warnings():
+        context.tracker.warn(warning)
 
 
 def restore(run: PreparedRun) -> None:

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from saccade import messages
+from saccade.data.audit.report import Severity
 from saccade.training.loop import Progress, Update
 from saccade.training.runs.directory import RunDirectory
 from saccade.training.runs.log_files import LogFiles
@@ -30,8 +31,8 @@ class Tracker(Protocol):
         """Show a message to the user."""
         ...
 
-    def warn(self, message: str) -> None:
-        """Show a warning to the user."""
+    def warn(self, message: str, severity: Severity = "warning") -> None:
+        """Show a warning, or an error that does not stop the run."""
         ...
 
     def progress(self, what: str, done: int, total: int | None) -> None:
@@ -65,7 +66,7 @@ class NullTracker:
     def log(self, message: str) -> None:
         """Do nothing."""
 
-    def warn(self, message: str) -> None:
+    def warn(self, message: str, severity: Severity = "warning") -> None:
         """Do nothing."""
 
     def progress(self, what: str, done: int, total: int | None) -> None:
@@ -118,10 +119,10 @@ class RunTracker:
         messages.note(message)
         self._files.message(message)
 
-    def warn(self, message: str) -> None:
+    def warn(self, message: str, severity: Severity = "warning") -> None:
         """Print a warning and write it to the log file."""
-        messages.warn(f"warning: {message}")
-        self._files.message(f"warning: {message}")
+        messages.warn(f"{severity}: {message}")
+        self._files.message(f"{severity}: {message}")
 
     def progress(self, what: str, done: int, total: int | None) -> None:
         """Draw a progress bar on a terminal; elsewhere log a line every `PROGRESS_INTERVAL` seconds."""

@@ -1,0 +1,57 @@
+"""Findings about the data of a run; `saccade check` lists them, and `saccade train` warns of the same ones."""
+
+from __future__ import annotations
+
+from saccade.data.audit.report import KINDS, OVERLAPS, DataReport, percentage
+from saccade.data.cache.corpus_statistics import CorpusStatistics
+from saccade.training.preflight.inspection import Remark
+from saccade.training.runs.data import RunData
+
+MAX_UNKNOWN = 0.01  # fraction of unknown tokens without a warning
+MAX_DROPPED = 0.1  # fraction of dropped pairs without a warning
+
+
+def run_findings(data: RunData) -> list[Remark]:
+    """Return all findings about the data of a run, from what its token cache has stored."""
+    return [
+        *text_findings("training", data.report),
+        *text_findings("validation", data.valid_report),
+        *token_findings(data),
+    ]
+
+
+def text_findings(use: str, report: DataReport) -> list[Remark]:
+    """Return the findings about the texts of the training, validation or test data."""
+    remarks: list[Remark] = []
+    for fault in report.faults:
+        advice = None if fault.severity == "information" else KINDS[fault.kind].hint
+        about = "" if fault.kind in OVERLAPS else f"{use} data: "
+        occurrences = tuple(str(example) for example in fault.examples)
+        remarks.append(Remark(fault.severity, f"{about}{fault}", occurrences, advice))
+    return remarks
+
+
+def token_findings(data: RunData) -> list[Remark]:
+    """Return warnings of unknown tokens and of dropped pairs."""
+    remarks = unknown_tokens("training", data.train.statistics)
+    if data.valid is not None:
+        remarks += unknown_tokens("validation", data.valid.statistics)
+    dropped = data.train.dropped
+    if dropped.seen and dropped.total / dropped.seen > MAX_DROPPED:
+        what = f"{percentage(dropped.total / dropped.seen)} of the training pairs are dropped"
+        remarks.append(Remark("warning", what, hint=f"{dropped}; see --data.max-length, --data.max-ratio"))
+    return remarks
+
+
+def unknown_tokens(use: str, statistics: CorpusStatistics) -> list[Remark]:
+    """Return a warning for each side of a corpus with many unknown tokens."""
+    remarks: list[Remark] = []
+    for side, unknown, tokens in (
+        ("source", statistics.unknown_source, statistics.source_tokens - statistics.pairs),  # without end symbols
+        ("target", statistics.unknown_target, statistics.target_tokens - statistics.pairs),
+    ):
+        if tokens and unknown / tokens > MAX_UNKNOWN:
+            what = f"{percentage(unknown / tokens)} of the tokens of the {use} {side} are unknown"
+            hint = "raise --data.vocabulary, lower --data.min-frequency, or take --data.tokenizer byte"
+            remarks.append(Remark("warning", what, hint=hint))
+    return remarks
