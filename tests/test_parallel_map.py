@@ -121,3 +121,21 @@ def test_more_batches_at_once_hold_no_more_tokens():
     assert worker_count(100 * MIN_TOKENS, GPU) == 1
     with torch.autocast("cpu", torch.bfloat16):  # which only this thread knows of
         assert worker_count(100 * MIN_TOKENS, CPU) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_stop_function_ends_the_items_in_progress(workers: int) -> None:
+    stopped = threading.Event()
+
+    def work(item: int) -> str:
+        if item == 0:
+            return threading.current_thread().name
+        assert stopped.wait(timeout=60)
+        return "stopped"
+
+    results = parallel_map_unordered(work, range(10), workers, stop=stopped.set)
+    assert next(results)[1] != threading.current_thread().name  # the main thread remains free for Ctrl-C
+    assert not stopped.is_set()
+    results.close()  # would wait for the items in progress
+    assert stopped.is_set()
+    assert torch.get_num_threads() == 4

@@ -35,16 +35,19 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item], workers:
 
 
 def parallel_map_unordered(
-    work: Callable[[Item], Result], items: Sequence[Item], workers: int
+    work: Callable[[Item], Result], items: Sequence[Item], workers: int, *, stop: Callable[[], None] | None = None
 ) -> Generator[tuple[int, Result], None, None]:
     """Yield (index, result) as items finish, so that the caller can use one result while others are computed.
 
     An exception is raised at the caller's next request; items in progress finish first, and no new one starts. The same
     holds for Ctrl-C and for a caller that closes the generator. Callers in several threads take turns: a caller must
     exhaust or close the generator in the thread that started it, before it starts another.
+
+    `stop` is called in these cases: it tells the items in progress to end early. With it, a single worker has a thread
+    too, because Python handles Ctrl-C only when the main thread leaves the C code that it runs.
     """
     workers = min(workers, len(items))
-    if workers < 2:
+    if workers < (2 if stop is None else 1):
         yield from ((index, work(item)) for index, item in enumerate(items))
         return
     with THREAD_COUNT_LOCK:
@@ -58,6 +61,8 @@ def parallel_map_unordered(
                     for future in as_completed(tuple(indices)):
                         yield indices.pop(future), future.result()
                 finally:
+                    if stop is not None:
+                        stop()
                     pool.shutdown(wait=False, cancel_futures=True)  # the `with` block waits for running items
         finally:
             torch.set_num_threads(threads)

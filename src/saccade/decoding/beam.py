@@ -33,6 +33,7 @@ from saccade.decoding.constraints import (
 )
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis, ranked
 from saccade.decoding.penalties import coverage_penalty, length_penalty
+from saccade.decoding.stop_flag import StopFlag, check_stop
 from saccade.errors import SaccadeError
 from saccade.interface import Attention, Decodes, Memory, Step, reorder, select
 from saccade.ops.top_k import largest, top_k
@@ -96,6 +97,7 @@ def beam_search(
     symbols: Symbols,
     *,
     early_stop: bool = True,
+    stop: StopFlag | None = None,
 ) -> list[list[Hypothesis]]:
     """The `nbest` hypotheses of each row of the memory, best first; fewer if no more are possible.
 
@@ -109,6 +111,7 @@ def beam_search(
     penalties = length_penalty(lengths, config.length_penalty, config.length_alpha).numpy()  # (longest,)
     outputs: list[list[Hypothesis]] = [[] for _ in sentences.row]
     for length in range(1, longest + 1):
+        check_stop(stop)
         newest = torch.from_numpy(live.tokens[:, -1].copy()).to(memory.mask.device)
         step = model.step(newest, live.state, live.memory, record=live.coverage is not None)
         live = update(live, step)

@@ -6,6 +6,7 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.rollout import roll_out
+from saccade.decoding.stop_flag import StopFlag
 from saccade.interface import Decodes, Memory
 from saccade.symbols import Symbols
 
@@ -18,6 +19,7 @@ def greedy_search(
     symbols: Symbols,
     *,
     scores: bool = True,
+    stop: StopFlag | None = None,
 ) -> list[list[Hypothesis]]:
     """The greedy hypothesis of each row of the memory; log-probabilities may be missing unless `scores`."""
-    return [[best] for best in roll_out(model, memory, constraints, config, symbols, scores=scores)]
+    return [[best] for best in roll_out(model, memory, constraints, config, symbols, scores=scores, stop=stop)]

@@ -21,6 +21,7 @@ from saccade.decoding.constraints import (
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
 from saccade.decoding.screening import Screen, screen_of
+from saccade.decoding.stop_flag import StopFlag, check_stop
 from saccade.interface import Decodes, Memory, select
 from saccade.ops.top_k import top_k
 from saccade.symbols import Symbols
@@ -56,6 +57,7 @@ def roll_out(
     choose: Choose | None = None,
     *,
     scores: bool = True,
+    stop: StopFlag | None = None,
 ) -> list[Hypothesis]:
     """One hypothesis for each row of the memory; `choose` picks the tokens, by default the most probable ones.
 
@@ -66,6 +68,7 @@ def roll_out(
     screened = choose is None and not scores and constraints.on_length_only
     screen: Screen | None = None
     for position in range(outputs.tokens.size(1)):
+        check_stop(stop)
         output, state, _ = model.step(live.token, live.state, live.memory)
         product = model.output_product(output) if screened else None
         if position == 0:

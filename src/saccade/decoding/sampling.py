@@ -17,6 +17,7 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.constraints import Constraints
 from saccade.decoding.hypothesis import Hypothesis, ranked
 from saccade.decoding.rollout import roll_out
+from saccade.decoding.stop_flag import StopFlag
 from saccade.interface import Decodes, Memory, select
 from saccade.symbols import Symbols
 
@@ -35,6 +36,8 @@ def sample(
     config: DecodingConfig,
     symbols: Symbols,
     indices: Sequence[int],
+    *,
+    stop: StopFlag | None = None,
 ) -> list[list[Hypothesis]]:
     """`nbest` independent samples of each row, best first.
 
@@ -47,7 +50,7 @@ def sample(
     def choose(log_probabilities: Tensor, row: Tensor, position: int) -> Tensor:
         return draw(distribution(log_probabilities, config), uniform[row, position])
 
-    samples = roll_out(model, select(memory, copies), select(constraints, copies), config, symbols, choose)
+    samples = roll_out(model, select(memory, copies), select(constraints, copies), config, symbols, choose, stop=stop)
     return [ranked(samples[first : first + config.nbest]) for first in range(0, len(samples), config.nbest)]
 
 

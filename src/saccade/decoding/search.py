@@ -15,6 +15,7 @@ from saccade.decoding.greedy import greedy_search
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.sampling import sample
 from saccade.decoding.shortlist import BatchVocabulary, Shortlisted
+from saccade.decoding.stop_flag import StopFlag
 from saccade.interface import Decodes, Encodes, Memory, Source
 from saccade.symbols import Symbols
 
@@ -30,6 +31,7 @@ class SearchRequest:
     indices: Sequence[int] | None = None  # positions in the user's input, keys of the random numbers; default 0, 1, …
     allowed: Sequence[Sequence[int]] | None = None  # the only tokens that each sentence's output may contain
     scores: bool = True  # whether log-probabilities are needed; without them greedy search is faster
+    stop: StopFlag | None = None  # ends the search with SearchStoppedError
 
 
 @runtime_checkable
@@ -83,10 +85,10 @@ def search_memory(
     config, symbols = request.config, request.symbols
     if config.sample:
         indices = range(memory.mask.size(0)) if request.indices is None else request.indices
-        return sample(model, memory, constraints, config, symbols, indices)
+        return sample(model, memory, constraints, config, symbols, indices, stop=request.stop)
     if config.beam == 1:
-        return greedy_search(model, memory, constraints, config, symbols, scores=request.scores)
-    return beam_search(model, memory, constraints, config, symbols)
+        return greedy_search(model, memory, constraints, config, symbols, scores=request.scores, stop=request.stop)
+    return beam_search(model, memory, constraints, config, symbols, stop=request.stop)
 
 
 def memory_of(model: Decodes, given: Source | Memory) -> Memory:

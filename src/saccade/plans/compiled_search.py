@@ -19,6 +19,7 @@ from saccade.decoding.constraints import Constraints, suppressed_tokens
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
 from saccade.decoding.search import SearchRequest
+from saccade.decoding.stop_flag import check_stop
 from saccade.ops.arguments import address
 from saccade.ops.int8_linear import QuantizedMatrix
 from saccade.ops.kernel_abi import (
@@ -143,10 +144,16 @@ def run_search(
         penalties=address(penalties),
     )
     source, memory = search_input(sentences)
-    kernel(
-        *("search", ctypes.byref(decoder), ctypes.byref(token_tables), source, memory, ctypes.byref(search_limits)),
-        *(len(limits), config.beam, HypothesisBuffers(config.nbest, *(address(column) for column in buffers)), None),
-    )
+    stop = None if request.stop is None else ctypes.byref(request.stop.value)
+    try:
+        kernel(
+            *("search", ctypes.byref(decoder), ctypes.byref(token_tables), source, memory, ctypes.byref(search_limits)),
+            *(len(limits), config.beam),
+            *(HypothesisBuffers(config.nbest, *(address(column) for column in buffers)), stop),
+        )
+    except RuntimeError:
+        check_stop(request.stop)
+        raise
     return hypotheses(buffers, limits, scores=screen is None)
 
 

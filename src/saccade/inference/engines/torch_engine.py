@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
@@ -11,6 +12,7 @@ import torch
 from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import SearchRequest, search
+from saccade.decoding.stop_flag import StopFlag
 from saccade.inference.batching import collate_sources, even_batches, max_ids
 from saccade.inference.engines.engine import DecodeRequest, DecodeResults
 from saccade.interface import Translates
@@ -44,19 +46,31 @@ class TorchEngine:
         return partial(self.decode, request)
 
     def decode(self, request: DecodeRequest) -> DecodeResults:
-        """Decode all sources in batches of similar length; on a CPU, several batches run in parallel threads."""
-        model, batch_tokens = self.load_model(), request.settings.tokens_at_once
+        """Decode all sources in batches of similar length; on a CPU, several batches run in parallel threads.
+
+        Ctrl-C, or a caller that closes the generator, ends the searches after their current step.
+        """
+        model, batch_tokens, stop = self.load_model(), request.settings.tokens_at_once, StopFlag()
 
         def decode_batch(indices: list[int]) -> list[list[Hypothesis]]:
             batch = request.subset(indices)
             source = collate_sources(batch.sources, self.source_tokenizers, self.device)
-            restrictions = batch.prefixes, batch.input_indices, batch.allowed, request.scores
+            restrictions = batch.prefixes, batch.input_indices, batch.allowed, request.scores, stop
             return search(model, SearchRequest(source, request.settings, self.symbols, *restrictions))
 
         lengths = [max_ids(source) for source in request.sources]
         workers = worker_count(batch_tokens, self.device)
         workers = max(1, min(workers, -(-sum(lengths) // MIN_WORKER_TOKENS)))
         batches = even_batches(lengths, batch_tokens // workers, workers)
-        with closing(parallel_map_unordered(decode_batch, batches, workers)) as results:
+        on_stop = stop.set if self.runs_in_thread() else None
+        with closing(parallel_map_unordered(decode_batch, batches, workers, stop=on_stop)) as results:
             for number, hypotheses in results:
                 yield from zip(batches[number], hypotheses, strict=True)
+
+    def runs_in_thread(self) -> bool:
+        """Whether a search runs in a thread of its own: in the main thread Ctrl-C would wait for its end.
+
+        Autocast and the current CUDA device are settings of the calling thread.
+        """
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        return in_main_thread and self.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
