@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import Field, model_validator
 
-from saccade.config import Config, build, describe, merge, parse_overrides, read_yaml, write_yaml
+from saccade.config import Config, build, merge, parse_overrides, read_yaml, write_yaml
 from saccade.errors import SaccadeError, UsageError
 
 
@@ -99,11 +99,3 @@ def test_a_bad_recipe_is_refused(tmp_path, content, message):
 def test_a_missing_recipe_is_refused(tmp_path):
     with pytest.raises(SaccadeError, match="No such file"):
         read_yaml(tmp_path / "absent.yaml")
-
-
-def test_describe_lists_every_setting_with_its_docstring():
-    assert describe(Outer) == [
-        ("training.learning-rate", "0.1", "How fast."),
-        ("training.names", "()", ""),
-        ("size", "3", "How big."),
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
-from saccade.errors import SaccadeError, UsageError, did_you_mean
+from saccade.errors import SaccadeError, UsageError, did_you_mean, nearest
 from saccade.strict_yaml import RecipeLoader
 from saccade.untrusted_files import check_plain, read_text, shown
+from saccade.usual_names import options_called
 
 MAX_YAML_BYTES = 2**18  # enough for some thousand paths; the parser needs some seconds for this size
 
@@ -58,8 +61,10 @@ class Config(BaseModel, metaclass=ConfigType):
     @field_validator("*", mode="before")
     @classmethod
     def reject_bool_for_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Reject true and false for numbers; pydantic would read them as 1 and 0."""
+        """Reject true and false for numbers, which pydantic would read as 1 and 0, and options without a value."""
         annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, NoValue) and bool not in (annotation, *typing.get_args(annotation)):
+            raise PydanticCustomError("no_value", "needs a value")
         if isinstance(value, bool) and (annotation in NUMBERS or set(typing.get_args(annotation)) & NUMBERS):
             raise ValueError("must be a number, not true or false")
         return value
@@ -73,16 +78,21 @@ class Config(BaseModel, metaclass=ConfigType):
         return value
 
 
+class NoValue(str):
+    """The value of an option that has none, as in `--data.joint`: "true", which only a flag accepts."""
+
+
 NUMBERS = {int, float}
+SEE_HELP = "`saccade train --help-all` explains every setting"
 C = TypeVar("C", bound=Config)
 
 
-def build(kind: type[C], values: Mapping[str, Any], *, where: str) -> C:
-    """Build a config from plain data; an error names the key and the nearest valid one."""
+def build(kind: type[C], values: Mapping[str, Any], *, where: str, prefix: str = "") -> C:
+    """Build a config from plain data; an error names the key, after the prefix of its group, and the nearest one."""
     try:
         return kind.model_validate(underscored(values))
     except ValidationError as error:
-        raise describe_errors(kind, error, where) from None
+        raise describe_errors(kind, error, where, prefix) from None
 
 
 def underscored(values: Any) -> Any:
@@ -94,26 +104,46 @@ def underscored(values: Any) -> Any:
     return values
 
 
-def describe_errors(kind: type[BaseModel], error: ValidationError, where: str) -> SaccadeError:
+def describe_errors(kind: type[BaseModel], error: ValidationError, where: str, prefix: str = "") -> SaccadeError:
     """Describe the first five validation errors in one SaccadeError."""
     lines: list[str] = []
     advice: str | None = None
     for detail in error.errors()[:5]:
         path = [str(part) for part in detail["loc"]]
-        dotted = shown(hyphenated(".".join(path)))
-        if detail["type"] == "extra_forbidden":
-            lines.append(f"unknown setting {dotted}")
-            if advice is None:
-                advice = did_you_mean(path[-1].replace("_", "-"), siblings(kind, path))
-        elif detail["type"] == "missing":
-            lines.append(f"setting {dotted} is missing")
-        else:
-            message = detail["msg"].removeprefix("Value error, ")
-            if detail["type"] == "value_error" and isinstance(detail["input"], Mapping):  # a conflict between settings
+        dotted = shown(hyphenated(prefix + ".".join(path)))
+        match detail["type"]:
+            case "extra_forbidden":
+                lines.append(f"unknown setting {dotted}")
+                advice = advice or suggest_setting(kind, path, prefix)
+            case "no_value":
+                lines.append(f"setting {dotted} needs a value")
+            case "missing" if path[-1].isdecimal():  # an item of a list
+                lines.append(f"setting {shown(hyphenated(prefix + '.'.join(path[:-1])))} has too few values")
+                advice = advice or "separate the values by commas"
+            case "missing":
+                lines.append(f"setting {dotted} is missing")
+            case "value_error" if isinstance(detail["input"], Mapping):  # a conflict between settings
+                message = detail["msg"].removeprefix("Value error, ")
                 lines.append(f"{dotted}: {message}" if path else message)
-            else:
+            case _:
+                message = detail["msg"].removeprefix("Value error, ")
                 lines.append(f"setting {dotted} cannot be {shown(detail['input'])}: {message}")
-    return SaccadeError("; ".join(lines), where=where, hint=advice or "`saccade train --help` explains every setting")
+                if detail["type"] == "literal_error":
+                    guess = nearest(str(detail["input"]), re.findall("'([^']+)'", detail["ctx"]["expected"]))
+                    advice = advice or (f"did you mean '{guess}'?" if guess else None)
+    return SaccadeError("; ".join(lines), where=where, hint=advice or SEE_HELP)
+
+
+def suggest_setting(kind: type[BaseModel], path: list[str], prefix: str) -> str:
+    """Return advice on an unknown setting: the one that other toolkits call so, or the nearest one, and all names."""
+    name, valid = hyphenated(path[-1]), siblings(kind, path)
+    group = hyphenated(prefix + "".join(f"{part}." for part in path[:-1]))
+    known = [*(f"{group}{one}" for one in valid), *(f"{prefix}{one}" for one in setting_names(kind))]
+    usual = [option.removeprefix("--") for option in options_called(name, [f"--{one}" for one in known])]
+    if not usual:
+        return did_you_mean(name, valid)
+    listed = "' or '".join(usual)
+    return f"did you mean '{listed}'? (valid: {', '.join(sorted(valid))})"
 
 
 def siblings(kind: type[BaseModel], path: list[str]) -> list[str]:
@@ -125,6 +155,16 @@ def siblings(kind: type[BaseModel], path: list[str]) -> list[str]:
             break
         kind = inner
     return [hyphenated(name) for name in kind.model_fields]
+
+
+def setting_names(kind: type[BaseModel], prefix: str = "") -> list[str]:
+    """Return the dotted names of all settings, those of nested configs included."""
+    names: list[str] = []
+    for name, info in kind.model_fields.items():
+        inner = config_type(info.annotation)
+        dotted = f"{prefix}{hyphenated(name)}"
+        names += setting_names(inner, f"{dotted}.") if inner else [dotted]
+    return names
 
 
 def config_type(annotation: Any) -> type[Config] | None:
@@ -187,7 +227,7 @@ def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
             raise UsageError(f"unexpected argument '{argument}'", hint="options start with --; see --help")
         key, equals, value = argument[2:].partition("=")
         if not equals:
-            value = pending.pop(0) if pending and not pending[0].startswith("--") else "true"
+            value = pending.pop(0) if pending and not pending[0].startswith("--") else NoValue("true")
         insert(nested, key, value)
     return nested
 
@@ -210,17 +250,3 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
         old = result.get(key)
         result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result
-
-
-def describe(kind: type[Config], prefix: str = "") -> list[tuple[str, str, str]]:
-    """Return (dotted option, default, help text) of every setting, as `--help` prints them."""
-    rows: list[tuple[str, str, str]] = []
-    for name, info in kind.model_fields.items():
-        inner = config_type(info.annotation)
-        dotted = f"{prefix}{hyphenated(name)}"
-        if inner:
-            rows += describe(inner, f"{dotted}.")
-        else:
-            default = "" if info.is_required() else str(info.get_default(call_default_factory=True))
-            rows.append((dotted, default, " ".join((info.description or "").split())))
-    return rows

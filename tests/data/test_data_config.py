@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from saccade.config import build, describe
+from saccade.config import build
+from saccade.config_help import describe
 from saccade.data.config import DataConfig
 from saccade.errors import SaccadeError
 
@@ -71,4 +72,4 @@ def test_single_path_becomes_a_tuple(given: Any) -> None:
 
 
 def test_every_setting_has_help() -> None:
-    assert all(text for _, _, text in describe(DataConfig))
+    assert all(setting.text for setting in describe(DataConfig))

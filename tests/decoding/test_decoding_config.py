@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.config import build, describe
+from saccade.config import build
+from saccade.config_help import describe
 from saccade.decoding.config import DecodingConfig
 from saccade.errors import SaccadeError
 
 
 def test_every_setting_has_a_help_text():
     rows = describe(DecodingConfig)
-    assert all(text for _, _, text in rows), [name for name, _, text in rows if not text]
+    assert [setting.name for setting in rows if not setting.text] == []
 
 
 def test_the_defaults_are_valid_and_survive_a_round_trip():

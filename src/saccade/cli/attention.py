@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from saccade.cli.input.sentences import check_sentence
+from saccade.cli.options.decoding_help import describe_decoding
+from saccade.cli.options.help_page import HelpPage
 from saccade.cli.options.model import Device, EnsembleOptions, Run, System
 from saccade.cli.options.settings import decoding_settings
 from saccade.cli.output.alignment import draw, save_heads_png, save_png
@@ -16,6 +18,13 @@ from saccade.cli.output.json_output import STANDARD_OUTPUT, JsonFile, write_json
 from saccade.cli.output.output_paths import check_outputs
 from saccade.cli.output.task import task
 from saccade.errors import UsageError
+
+ATTENTION_PAGE = HelpPage(
+    describe_decoding,
+    ("--png", "--heads", "--target", "--json", "--beam", "--ensemble", "--device"),
+    "Show all options and exit: decoding, ensemble weights.",
+    {"--beam": "decoding.beam"},
+)
 
 
 def attention(

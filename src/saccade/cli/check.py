@@ -7,10 +7,21 @@ from typing import Annotated
 
 import typer
 
+from saccade.cli.options.help_page import HelpPage
+from saccade.cli.options.run_help import TRAIN_OPTIONS, TRAIN_REST, describe_run
 from saccade.cli.options.settings import parse_run_settings
 from saccade.cli.options.training_run import Recipe, RunOptions, new_run_config
 from saccade.cli.output.json_output import JsonFile, write_json_output
 from saccade.errors import UsageError, printable
+
+CHECK_PAGE = HelpPage(
+    describe_run,
+    (
+        *(name for name in TRAIN_OPTIONS if name not in ("--resume", "--output")),
+        *("--test-source", "--test-target", "--no-model", "--json"),
+    ),
+    TRAIN_REST,
+)
 
 
 def check(

@@ -11,15 +11,11 @@ import typer
 
 from saccade import messages
 from saccade.cli.input.sentences import check_sentence
-from saccade.cli.options.command import SETTINGS, SettingHelp, Settings
-from saccade.cli.options.settings import (
-    DEFAULT_PRESET,
-    LISTED_ELSEWHERE,
-    apply_settings,
-    format_default,
-    parse_run_settings,
-)
-from saccade.cli.options.training_run import DataOptions, check_readable
+from saccade.cli.options.command import SETTINGS
+from saccade.cli.options.help_page import HelpPage, SettingsHelp
+from saccade.cli.options.run_help import PLAIN, peak_learning_rate
+from saccade.cli.options.settings import apply_settings, parse_run_settings
+from saccade.cli.options.training_run import DEFAULT_PRESET, DataOptions, check_readable
 from saccade.cli.output.output_paths import check_not_part_of_model
 from saccade.cli.output.table import format_table
 from saccade.cli.output.task import task
@@ -28,6 +24,7 @@ from saccade.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from saccade.studies.comparison.compare import Outcome
     from saccade.studies.comparison.request import Request
+    from saccade.training.config import RunConfig
 
 TERMINAL_WIDTH = 120
 GROUPS = ("model", "data", "training", "decoding")
@@ -36,18 +33,43 @@ FINE_TUNING = ("training.start", "training.objective", "training.risk")
 """Settings of fine-tuning: a comparison trains every model from scratch."""
 
 
-def describe_shared_settings(_: Mapping[str, Any]) -> list[SettingHelp]:
-    """Every setting that all runs of a comparison can share; --budget decides their length."""
-    from saccade.config import describe
+def describe_shared(context: Any) -> SettingsHelp:
+    """Describe every setting that all runs of a comparison share; a default that differs by model is not shown."""
+    from saccade.config_help import SettingHelp, describe
     from saccade.training.config import RunConfig
 
-    shared = "A model setting that all compared models have, such as --model.dropout."
-    rows = [row for row in describe(RunConfig) if row[0] not in LISTED_ELSEWHERE]
-    rows = [row for row in rows if not row[0].startswith((*LIMITS, *FINE_TUNING))]
-    return [("model.FIELD", "", shared), *((name, format_default(default), text) for name, default, text in rows)]
+    found: dict[str, SettingHelp] = {}
+    for config in default_configs(context.params.get("models")):
+        values = config.model_dump()
+        values["training"]["learning_rate"] = peak_learning_rate(config)
+        for setting in describe(RunConfig, values):
+            known = found.setdefault(setting.name, setting)
+            if known.default != setting.default:
+                found[setting.name] = setting._replace(default="by model")
+    model = SettingHelp("model.FIELD", "", "A model setting that all compared models have, such as --model.dropout.")
+    shared = [setting for setting in found.values() if setting.name not in PLAIN]
+    return SettingsHelp([model, *(one for one in shared if not one.name.startswith((*LIMITS, *FINE_TUNING)))])
 
 
-COMPARISON_SETTINGS = Settings(describe_shared_settings)
+def default_configs(models: str | None) -> list[RunConfig]:
+    """Return the default config of each model in a comma-separated list, or of the first preset of every family."""
+    from saccade.models.registry import FAMILIES
+    from saccade.studies.comparison.request import find_entries
+    from saccade.training.config_resolution import resolve_config
+
+    names = [name.strip() for name in models.split(",")] if models else list(FAMILIES)
+    return [resolve_config({"model": {"preset": entry.preset}}, where="help") for entry in find_entries(names)]
+
+
+COMPARE_PAGE = HelpPage(
+    describe_shared,
+    (
+        *("--source", "--target", "--valid-source", "--valid-target", "--test-source", "--test-reference"),
+        *("--models", "--budget", "--output", "--sentence"),
+        *("--data.vocabulary", "--data.batch-tokens", "--training.metrics", "--decoding.beam", "--training.seed"),
+    ),
+    "Show all options and exit: settings of data, training and decoding that all models share.",
+)
 
 
 def compare(

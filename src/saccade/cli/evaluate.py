@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.cli.input.test_set import read_file, read_test_set
+from saccade.cli.options.decoding_help import describe_decoding
+from saccade.cli.options.help_page import HelpPage
 from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, LexiconOptions, System
 from saccade.cli.options.settings import decoding_settings
 from saccade.cli.output.atomic_file import write_text_atomically
@@ -28,6 +30,16 @@ if TYPE_CHECKING:
 
 PERPLEXITY = "perplexity"
 DEFAULT_TOKENIZE = "13a"
+
+EVALUATE_PAGE = HelpPage(
+    describe_decoding,
+    (
+        *("--source", "--reference", "--metric", "--beam", "--baseline", "--confidence", "--hypotheses"),
+        *("--tokenize", "--lowercase", "--output", "--json", "--no-save", "--ensemble", "--precision", "--device"),
+    ),
+    "Show all options and exit: outputs of other systems, files of pairs, decoding, lexicons, engines.",
+    {"--beam": "decoding.beam"},
+)
 
 
 def evaluate(

@@ -11,37 +11,30 @@ import typer
 from typer.main import get_command
 
 from saccade import messages
-from saccade.cli.attention import attention
+from saccade.cli.attention import ATTENTION_PAGE, attention
 from saccade.cli.average import average
-from saccade.cli.check import check
-from saccade.cli.compare import COMPARISON_SETTINGS, compare
+from saccade.cli.check import CHECK_PAGE, check
+from saccade.cli.compare import COMPARE_PAGE, compare
 from saccade.cli.complexity import complexity
 from saccade.cli.demo import demo
-from saccade.cli.evaluate import evaluate
+from saccade.cli.evaluate import EVALUATE_PAGE, evaluate
 from saccade.cli.export import export
 from saccade.cli.import_model import import_model
 from saccade.cli.info import info
 from saccade.cli.lexicon import lexicon
 from saccade.cli.models import models
-from saccade.cli.options.command import Command, Settings, command_with_settings
+from saccade.cli.options.command import command_class
+from saccade.cli.options.flags import FLAGS, split_flags
+from saccade.cli.options.help_page import PLAIN_PAGE, HelpPage
 from saccade.cli.options.option_group import expand_option_groups
-from saccade.cli.options.settings import DECODING_SETTINGS, RUN_SETTINGS
 from saccade.cli.output.errors import report
 from saccade.cli.output.standard_streams import open_closed_streams
-from saccade.cli.train import train
-from saccade.cli.translate import translate
+from saccade.cli.train import TRAIN_PAGE, train
+from saccade.cli.translate import TRANSLATE_PAGE, translate
 from saccade.cli.verify import verify
 from saccade.errors import UsageError
 from saccade.version import __version__
 
-FLAGS = {
-    "--debug": "Show the traceback of an error.",
-    "--quiet": "Show only warnings and errors.",
-    "-q": "Show only warnings and errors.",
-    "--verbose": "Show details.",
-    "-v": "Show details.",
-}
-"""Flags of the program, valid before and after the command."""
 ANYWHERE = "Valid before and after the command."
 
 app = typer.Typer(
@@ -51,18 +44,17 @@ app = typer.Typer(
 )
 
 
-def add(function: Callable[..., None], settings: Settings | None = None, *, name: str | None = None) -> None:
+def add(function: Callable[..., None], page: HelpPage = PLAIN_PAGE, *, name: str | None = None) -> None:
     """Register a command, by default under the name of its function."""
-    kind = Command if settings is None else command_with_settings(settings)
-    app.command(name, cls=kind)(expand_option_groups(function))
+    app.command(name, cls=command_class(page))(expand_option_groups(function))
 
 
-add(train, RUN_SETTINGS)
-add(check, RUN_SETTINGS)
-add(translate, DECODING_SETTINGS)
-add(evaluate, DECODING_SETTINGS)
-add(compare, COMPARISON_SETTINGS)
-add(attention, DECODING_SETTINGS)
+add(train, TRAIN_PAGE)
+add(check, CHECK_PAGE)
+add(translate, TRANSLATE_PAGE)
+add(evaluate, EVALUATE_PAGE)
+add(compare, COMPARE_PAGE)
+add(attention, ATTENTION_PAGE)
 add(average)
 add(export)
 add(import_model, name="import")
@@ -124,13 +116,6 @@ def run(words: Sequence[str]) -> None:
     command = get_command(app)
     with command.make_context("saccade", list(words)) as context:
         command.invoke(context)
-
-
-def split_flags(arguments: Sequence[str]) -> tuple[list[str], set[str]]:
-    """The arguments without the flags of the program before a `--`, and these flags."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    words = [argument for argument in arguments[:end] if argument not in FLAGS]
-    return [*words, *arguments[end:]], FLAGS.keys() & set(arguments[:end])
 
 
 def level_of(flags: set[str]) -> messages.Level:

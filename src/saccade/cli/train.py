@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from saccade.cli.options.help_page import HelpPage
+from saccade.cli.options.run_help import TRAIN_OPTIONS, TRAIN_REST, describe_run
 from saccade.cli.options.settings import apply_settings, parse_run_settings
 from saccade.cli.options.training_run import Recipe, RunOptions, check_readable, new_run_config
 from saccade.cli.output.errors import signal_exit_code
@@ -16,23 +18,28 @@ from saccade.errors import UsageError
 if TYPE_CHECKING:
     from saccade.training.run import RunResult
 
+TRAIN_PAGE = HelpPage(describe_run, TRAIN_OPTIONS, TRAIN_REST)
+
 
 def train(
     context: typer.Context,
     recipe: Recipe = None,
     *,
     options: RunOptions,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run in its directory.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Continue an interrupted run in its directory.")
+    ] = None,
 ) -> None:
     """Train a model on sentence pairs.
 
     \b
     saccade train --source a.en --target a.de --valid-source v.en --valid-target v.de --output runs/x
-    saccade train recipes/multi30k.yaml --training.learning-rate 7e-4
+    saccade train recipes/multi30k.yaml --training.max-minutes 30
     saccade train --resume runs/x
     saccade train --from runs/x --source b.en --target b.de --output runs/y
 
-    Ctrl-C saves a checkpoint and exits; --resume continues from it. Every setting below is an option too.
+    Ctrl-C saves a checkpoint and exits; --resume continues from it. With --preset, RECIPE, --from or --resume, the
+    help shows the defaults of that model, recipe or run.
     """
     settings = parse_run_settings(context)
     if resume is not None:

@@ -15,6 +15,8 @@ import typer
 
 from saccade import messages
 from saccade.cli.input.sentences import SentenceInput, is_standard, standard_input_is_ready
+from saccade.cli.options.decoding_help import SHORTCUTS, describe_decoding
+from saccade.cli.options.help_page import HelpPage
 from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, LexiconOptions, Run, System
 from saccade.cli.options.settings import decoding_settings
 from saccade.cli.output.alignment import hard_alignment
@@ -29,6 +31,18 @@ if TYPE_CHECKING:
     from saccade.inference.translator import Translator
 
 SEPARATOR = " ||| "
+
+TRANSLATE_PAGE = HelpPage(
+    describe_decoding,
+    (
+        *("--input", "--output", "--format", "--beam", "--nbest", "--scores", "--alignment", "--sample"),
+        *("--decoding.length-alpha", "--decoding.max-length", "--decoding.replace-unknown", "--ensemble"),
+        *("--precision", "--device", "--batch-tokens"),
+    ),
+    "Show all options and exit: sampling, length and coverage penalties, forced prefixes, lexicons and shortlists, "
+    "ensemble weights, engines.",
+    SHORTCUTS,
+)
 
 
 def translate(

@@ -29,7 +29,7 @@ class DataConfig(Config):
     """Config of the training and validation data."""
 
     source: Paths = ()
-    """Files of source sentences, one per line; without `target`, files of sentence pairs (TSV, JSONL or Parquet)."""
+    """Files of source sentences, one per line; without `target`, files of pairs (TSV, CSV, JSONL or Parquet)."""
 
     target: Paths = ()
     """Files of target sentences: one file for each of `source`, one line for each of its lines."""
@@ -50,10 +50,10 @@ class DataConfig(Config):
     """Without validation files: hold out this many training examples; pairs with equal sources stay together."""
 
     source_column: str = Field("source", min_length=1)
-    """Column of the source in a file of pairs: its name, or in TSV its number, from 1."""
+    """Column of the source in a file of pairs: its name, or in TSV and CSV its number, from 1."""
 
     target_column: str = Field("target", min_length=1)
-    """Column of the target in a file of pairs: its name, or in TSV its number, from 1."""
+    """Column of the target in a file of pairs: its name, or in TSV and CSV its number, from 1."""
 
     normalization: Normalization = "nfc"
     """Unicode normalization of all text: nfc, nfkc or none."""

@@ -92,7 +92,10 @@ def choose(values: Mapping[str, Any], *, where: str = "model") -> Choice:
     if preset is not None:
         known = presets()
         if not isinstance(preset, str) or preset not in known:
-            advice = did_you_mean(shown(preset).strip("'"), known)
+            name = shown(preset).strip("'")
+            family_presets = load_family(name).presets if name in FAMILIES else ()
+            listed = f"'{name}' is a family; its presets: {', '.join(family_presets)}"
+            advice = listed if family_presets else did_you_mean(name, known)
             raise SaccadeError(f"unknown preset {shown(preset)}", where=where, hint=advice)
         if family is not None:  # a full family config would silently win over the preset
             raise SaccadeError(
@@ -104,4 +107,5 @@ def choose(values: Mapping[str, Any], *, where: str = "model") -> Choice:
     if not isinstance(family, str) or family not in FAMILIES:
         name = shown(family)
         raise SaccadeError(f"unknown model family {name}", where=where, hint=did_you_mean(name.strip("'"), FAMILIES))
-    return Choice(family, build(load_family(family).config, merge(base, changes), where=where))
+    kind = load_family(family).config
+    return Choice(family, build(kind, merge(base, changes), where=where.removesuffix(", model"), prefix="model."))

@@ -11,11 +11,12 @@ without padding (ops/packed.py). Departures: docs/papers.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple, cast
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from saccade.config_help import HelpGroup
 from saccade.interface import (
     Attention,
     AttentionKind,
@@ -40,6 +41,8 @@ from saccade.models.family import Costs, Family, ModelConfig
 from saccade.ops.kv_cache import KVCache, MemoryCache
 from saccade.ops.packed import PackedLayout
 from saccade.symbols import Symbols
+
+MIXTURE_OF_EXPERTS = HelpGroup("Mixture of experts")
 
 
 class TransformerConfig(ModelConfig):
@@ -73,17 +76,17 @@ class TransformerConfig(ModelConfig):
     """Restrict cross-attention to this many positions around the aligned one (Luong et al. 2015, local-m)."""
     cross_pace: float = Field(1.0, gt=0, le=100)
     """With cross-radius: source positions per target position, for the aligned position."""
-    experts: int = Field(0, ge=0)
+    experts: Annotated[int, MIXTURE_OF_EXPERTS] = Field(0, ge=0)
     """Experts per mixture-of-experts layer; 0 for plain feed-forward layers (Shazeer et al. 2017)."""
-    experts_per_token: int = Field(2, ge=1)
+    experts_per_token: Annotated[int, MIXTURE_OF_EXPERTS] = Field(2, ge=1)
     """Experts per token, k."""
-    experts_every: int = Field(2, ge=1)
+    experts_every: Annotated[int, MIXTURE_OF_EXPERTS] = Field(2, ge=1)
     """Use experts in every n-th layer: 2 for the second, fourth, and so on."""
-    expert_noise: bool = False
+    expert_noise: Annotated[bool, MIXTURE_OF_EXPERTS] = False
     """Noisy top-k gating in training (Shazeer et al. 2017, eq. 4)."""
-    capacity_factor: float = Field(1.25, gt=0)
+    capacity_factor: Annotated[float, MIXTURE_OF_EXPERTS] = Field(1.25, gt=0)
     """Expert capacity in training, as a multiple of an even share of the tokens; tokens above it are dropped."""
-    balance_weight: float = Field(0.01, ge=0)
+    balance_weight: Annotated[float, MIXTURE_OF_EXPERTS] = Field(0.01, ge=0)
     """Weight of the load-balancing loss (Fedus et al. 2021, alpha)."""
     embeddings: Literal["auto", "shared", "separate"] = "auto"
     """shared or separate embeddings of source and target; auto shares them if the vocabulary is joint."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from saccade.config import Config
+from saccade.config_help import HelpGroup
 from saccade.data.config import DataConfig
 from saccade.decoding.config import DecodingConfig
 from saccade.models.registry import Choice, choose
@@ -14,6 +15,8 @@ from saccade.models.registry import Choice, choose
 ScheduleKind = Literal["inverse-sqrt", "linear", "cosine", "constant"]
 ObjectiveKind = Literal["likelihood", "minimum-risk"]
 RewardUnit = Literal["word", "token"]
+
+MINIMUM_RISK = HelpGroup("Minimum risk training")
 
 
 class RiskConfig(Config):
@@ -53,9 +56,9 @@ class TrainingConfig(Config):
     """Random seed of weight initialization, data order, dropout and samples."""
     start: str | None = Field(None, min_length=1)
     """A run or model folder to fine-tune: its weights, model settings and tokenizers; see --from."""
-    objective: ObjectiveKind = "likelihood"
+    objective: Annotated[ObjectiveKind, MINIMUM_RISK] = "likelihood"
     """likelihood (cross-entropy), or minimum-risk (expected reward of samples), which needs `start`."""
-    risk: RiskConfig = RiskConfig()
+    risk: Annotated[RiskConfig, MINIMUM_RISK] = RiskConfig()
     max_steps: int | None = Field(None, ge=1)
     """Stop after this many updates."""
     max_epochs: int | None = Field(None, ge=1)
@@ -63,7 +66,7 @@ class TrainingConfig(Config):
     max_minutes: float | None = Field(None, gt=0)
     """Stop after this many minutes, including validation; has no effect on the learning rate schedule."""
     learning_rate: float | None = Field(None, gt=0)
-    """Peak learning rate; by default (width x warmup-steps)^-0.5, as in Vaswani et al. 2017."""
+    """Peak learning rate; if preset and recipe have none, (width x warmup-steps)^-0.5 (Vaswani et al. 2017)."""
     schedule: ScheduleKind = "inverse-sqrt"
     """Learning rate after warmup: inverse-sqrt, linear or cosine (both to zero at the end), or constant."""
     warmup_steps: int = Field(1000, ge=0)
@@ -99,13 +102,15 @@ class TrainingConfig(Config):
     average_last: int = Field(0, ge=0)
     """At the end, average the last N checkpoints; becomes model-best if it validates better. 0 is off."""
     metrics: tuple[str, ...] = ("bleu",)
-    """Validation metrics, computed on greedy translations."""
+    """Validation metrics: bleu, chrf, ter, exact-match, sequence-error, word-error, symbol-error, character-error."""
     criterion: str = "loss"
     """Criterion for model-best and early stopping: loss, or one of the metrics."""
     patience: int = Field(0, ge=0)
     """Early stopping: stop after this many validations without improvement; 0 is off."""
     valid_sentences: int = Field(500, ge=0)
     """Number of validation sentences to translate for metrics; the loss uses all."""
+    valid_beam: int = Field(1, ge=1, le=1000)
+    """Beam size of the translations in validation; 1 is greedy search, the fastest."""
     samples: int = Field(5, ge=0)
     """Example translations logged at every validation."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

@@ -141,6 +141,7 @@ class ModelSelection:
             batch_tokens=self.data.batch_tokens,
             sentences=self.training.valid_sentences,
             samples=self.training.samples,
+            beam=self.training.valid_beam,
         )
 
     def save(self, progress: Progress, validation: Validation | None, *, best: bool, note: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Validation: loss on held-out data, scores of greedy outputs, sample outputs."""
+"""Validation: loss on held-out data, scores of translations, sample outputs."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ def validate(
     batch_tokens: int,
     sentences: int,
     samples: int,
+    beam: int = 1,
 ) -> Validation:
     """Validate a model in evaluation mode; its mode is restored afterwards."""
     model = translator.model
@@ -83,10 +84,11 @@ def validate(
             total += loss.metrics["nll"]
             count += loss.count
     sources, references = group_by_source(corpus.pairs or [], sentences)
-    changes = {"beam": 1, "nbest": 1, "sample": False, "coverage_beta": 0.0, "replace_unknown": "none"}
-    changes["batch_tokens"] = batch_tokens
-    greedy = translator.decoding.model_copy(update=changes)
-    outputs = [found.text for found in translator.stream(sources, greedy)]
+    changes: dict[str, Any] = {"beam": beam, "nbest": 1, "sample": False, "replace_unknown": "none"}
+    if beam == 1:
+        changes["coverage_beta"] = 0.0  # greedy search has no hypotheses to rank
+    settings = translator.decoding.model_copy(update={**changes, "batch_tokens": batch_tokens})
+    outputs = [found.text for found in translator.stream(sources, settings)]
     scores = {name: score(name, outputs, references) for name in metrics} if sources else {}
     shown = [Sample(s, r[0], o) for s, r, o in zip(sources, references, outputs, strict=True)][:samples]
     model.train(training)

@@ -2,80 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
 
+from saccade.cli.options.flags import FLAGS
+from saccade.cli.options.help_page import HELP, HELP_ALL, PLAIN_PAGE, HelpPage, write_options
 from saccade.cli.output.errors import parser_message
 from saccade.cli.output.json_output import STANDARD_OUTPUT
-from saccade.errors import UsageError, nearest
+from saccade.errors import SaccadeError, UsageError, nearest
+from saccade.usual_names import options_called
 
 SETTINGS = "saccade.settings"  # key of the unparsed dotted settings in a typer context
-
-SettingHelp = tuple[str, str, str]  # dotted name, default, help text
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The dotted settings that a command accepts."""
-
-    describe: Callable[[Mapping[str, Any]], list[SettingHelp]]
-    """Lists all settings; its argument holds the plain options parsed so far, such as --preset."""
+EVERYTHING = "saccade.help-all"  # key that says whether --help-all was given
 
 
 class Command(TyperCommand):
     """A command that answers an unknown option with the nearest valid one."""
 
-    settings: ClassVar[Settings | None] = None
+    page: ClassVar[HelpPage] = PLAIN_PAGE
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Remove the dotted settings, which may appear anywhere, and let typer parse the other arguments."""
+        args, requests = split_help(args)
         dotted: list[str] = []
-        if self.settings is not None:
+        if self.page.describe is not None:
             args, dotted = split_dotted(args)
         if any("--json" in parameter.opts for parameter in self.params):
             args = complete_json(args)
         ctx.meta[SETTINGS] = dotted
+        if requests:
+            self.print_help(ctx, args, everything=HELP_ALL in requests)
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            name = getattr(error, "option_name", None)
-            if name is None or name in self.plain_options(ctx):
-                raise UsageError(parser_message(error), hint=f"see {ctx.command_path} --help") from None
-            raise self.unknown_option(name, ctx) from None
+            raise self.usage_error(error, ctx) from None
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """List the dotted settings after the plain options, in one section per group."""
-        if self.settings is None:
-            return
-        for group, rows in groupby(self.settings.describe(ctx.params), key=lambda row: row[0].partition(".")[0]):
-            with formatter.section(f"{group.capitalize()} settings"):
-                formatter.write_dl([(f"--{name}", with_default(text, default)) for name, default, text in rows])
+    def print_help(self, ctx: Any, args: list[str], *, everything: bool) -> None:
+        """Print the help with the defaults that the other arguments imply, and exit; ignore incomplete arguments."""
+        ctx.resilient_parsing = True
+        super().parse_args(ctx, args)
+        ctx.meta[EVERYTHING] = everything
+        print(self.get_help(ctx))
+        raise typer.Exit
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, those that people use first."""
+        everything = ctx.meta.get(EVERYTHING, False)
+        write_options(self.page, self.get_params(ctx), ctx, formatter, everything=everything)
 
     def plain_options(self, ctx: Any) -> list[str]:
-        """The names of all options except dotted settings."""
-        return [name for parameter in self.get_params(ctx) for name in (*parameter.opts, *parameter.secondary_opts)]
+        """Return the names of all options except dotted settings."""
+        names = [name for parameter in self.get_params(ctx) for name in (*parameter.opts, *parameter.secondary_opts)]
+        return [*names, HELP_ALL]
+
+    def settings(self, ctx: Any) -> list[str]:
+        """Return the names of all dotted settings as options."""
+        if self.page.describe is None:
+            return []
+        try:
+            return [f"--{setting.name}" for setting in self.page.describe(ctx).settings]
+        except SaccadeError:  # another argument is wrong too
+            return []
+
+    def usage_error(self, error: Any, ctx: Any) -> UsageError:
+        """Return the error of the option parser as ours, with advice."""
+        advice = f"see {ctx.command_path} --help"
+        name = getattr(error, "option_name", None)
+        if name is not None and name not in self.plain_options(ctx):
+            return self.unknown_option(name, ctx)
+        choices = getattr(getattr(getattr(error, "param", None), "type_descriptor", None), "choices", None)
+        if choices:
+            value = str(error).partition("'")[2].partition("'")[0]
+            guess = nearest(value, [str(choice) for choice in choices])
+            advice = f"did you mean '{guess}'? {advice}" if guess else advice
+        return UsageError(parser_message(error), hint=advice)
 
     def unknown_option(self, name: str, ctx: Any) -> UsageError:
-        """An error that suggests the nearest option or setting."""
-        settings = [f"--{row[0]}" for row in self.settings.describe(ctx.params)] if self.settings is not None else []
-        guess = nearest(name, [option for option in self.plain_options(ctx) if option.startswith("--")] + settings)
-        advice = f"did you mean '{guess}'? " if guess else ""
-        return UsageError(f"unknown option '{name}'", hint=f"{advice}see {ctx.command_path} --help")
+        """Return an error that suggests the option that other toolkits call so, or else the nearest one."""
+        names = [*self.plain_options(ctx), *FLAGS, *self.settings(ctx)]
+        options = [option for option in names if option.startswith("--")]
+        usual = options_called(name, options)
+        guess = usual or [one for one in [nearest(name, options)] if one]
+        listed = "' or '".join(guess)
+        advice = f"did you mean '{listed}'? " if guess else ""
+        return UsageError(f"unknown option '{name}'", hint=f"{advice}see {ctx.command_path} {self.help_option}")
+
+    @property
+    def help_option(self) -> str:
+        """The option that shows all options of this command."""
+        return HELP_ALL if self.page.common else HELP[-1]
 
 
-def with_default(text: str, default: str) -> str:
-    """A help text with the default value appended, if there is one."""
-    return text if default in ("", "None") else f"{text}  [default: {default}]"
+def command_class(page: HelpPage) -> type[Command]:
+    """Return the class of a command with this help; with described settings, it accepts them as options."""
+    return type("CommandWithPage", (Command,), {"page": page})
 
 
-def command_with_settings(settings: Settings) -> type[Command]:
-    """The class of a command that accepts these dotted settings."""
-    return type("CommandWithSettings", (Command,), {"settings": settings})
+def split_help(arguments: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Split arguments into those without requests for help, and these; everything after `--` is plain."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    requests = {argument for argument in arguments[:end] if argument in (*HELP, HELP_ALL)}
+    return [*(argument for argument in arguments[:end] if argument not in requests), *arguments[end:]], requests
 
 
 def split_dotted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 import typer
 
 from saccade import messages
-from saccade.cli.options.command import SETTINGS, SettingHelp, Settings
+from saccade.cli.options.command import SETTINGS
 from saccade.errors import SaccadeError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -16,50 +16,7 @@ if TYPE_CHECKING:
     from saccade.decoding.config import DecodingConfig
     from saccade.inference.translator import Translator
 
-DEFAULT_PRESET = "transformer-tiny"
-LISTED_ELSEWHERE = frozenset(
-    {"output", "model", "data.source", "data.target", "data.valid-source", "data.valid-target"}
-)
-"""Settings of a run that have a plain option, and the model settings, which are listed by family."""
-
 T = TypeVar("T")
-
-
-def describe_run_settings(options: Mapping[str, Any]) -> list[SettingHelp]:
-    """Every setting of a run, with the model settings of the family that --preset selects."""
-    from saccade.config import describe
-    from saccade.models.registry import FAMILIES, load_family, presets
-    from saccade.training.config import RunConfig
-
-    known = presets()
-    preset = options.get("preset") if options.get("preset") in known else DEFAULT_PRESET
-    family, config = known[str(preset)]
-    values = config.model_dump()
-    names = f"A model family instead of a preset: {', '.join(FAMILIES)}. The defaults below are those of {preset}."
-    rows = [("model.family", family, names)]
-    for name, _, text in describe(load_family(family).config):
-        rows.append((f"model.{name}", str(values[name.replace("-", "_")]), text))
-    rest = [row for row in describe(RunConfig) if row[0] not in LISTED_ELSEWHERE]
-    return rows + [(name, format_default(default), text) for name, default, text in rest]
-
-
-def format_default(default: str) -> str:
-    """A default in command-line syntax: tuple items separated by commas."""
-    if not default.startswith("("):
-        return default
-    return ",".join(item.strip(" '") for item in default.strip("(),").split(","))
-
-
-def describe_decoding_settings(_: Mapping[str, Any]) -> list[SettingHelp]:
-    """Every decoding setting."""
-    from saccade.config import describe
-    from saccade.decoding.config import DecodingConfig
-
-    return describe(DecodingConfig, "decoding.")
-
-
-RUN_SETTINGS = Settings(describe_run_settings)
-DECODING_SETTINGS = Settings(describe_decoding_settings)
 
 
 def parse_settings(context: typer.Context) -> dict[str, Any]:
@@ -80,7 +37,7 @@ def parse_run_settings(context: typer.Context) -> dict[str, Any]:
 
 def split_lists(kind: type[Config], values: dict[str, Any]) -> None:
     """Turn `--training.metrics bleu,chrf` into a list, in place, if the setting is a list."""
-    from saccade.config import config_type
+    from saccade.config import NoValue, config_type
 
     for name, value in values.items():
         if name not in kind.model_fields:
@@ -89,7 +46,7 @@ def split_lists(kind: type[Config], values: dict[str, Any]) -> None:
         group = config_type(annotation)
         if group is not None and isinstance(value, dict):
             split_lists(group, value)
-        elif isinstance(value, str) and get_origin(annotation) is tuple:
+        elif isinstance(value, str) and not isinstance(value, NoValue) and get_origin(annotation) is tuple:
             values[name] = value.split(",")
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.cli.options.settings import DEFAULT_PRESET, apply_settings
+from saccade.cli.options.settings import apply_settings
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
     from saccade.training.config import RunConfig
 
 RUNS = Path("runs")
+DEFAULT_PRESET = "transformer-tiny"
 
 Recipe = Annotated[
     Path | None,
@@ -32,14 +33,17 @@ class DataOptions:
         typer.Option(
             metavar="FILE",
             help="Training data: source sentences, one per line; or, without --target, sentence pairs as "
-            ".tsv, .jsonl or .parquet. Can be repeated.",
+            ".tsv, .csv, .jsonl or .parquet. Can be repeated.",
         ),
     ] = None
     target: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Target sentences, one per source line; one file for each --source."),
     ] = None
-    valid_source: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --source.")] = None
+    valid_source: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Validation data, like --source; or hold some out: --data.hold-out 500."),
+    ] = None
     valid_target: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --target.")] = None
 
     def overrides(self) -> dict[str, str | list[str]]:
@@ -59,10 +63,7 @@ class RunOptions(DataOptions):
 
     preset: Annotated[
         str | None,
-        # Eager: the help lists the settings of the chosen preset, so --preset must be parsed before --help.
-        typer.Option(
-            metavar="NAME", is_eager=True, help=f"A model size from `saccade models`.  [default: {DEFAULT_PRESET}]"
-        ),
+        typer.Option(metavar="NAME", help=f"A model size from `saccade models`.  [default: {DEFAULT_PRESET}]"),
     ] = None
     start: Annotated[
         Path | None,
@@ -88,26 +89,33 @@ def new_run_config(
     recipe: Path | None, settings: dict[str, Any], options: RunOptions, *, command: str, absolute_paths: bool = True
 ) -> RunConfig:
     """The resolved config of a new run; `command` is named in the error message."""
-    from saccade.config import insert, merge
-    from saccade.training.config_resolution import resolve_config, resolve_recipe
+    from saccade.config import insert
 
     for name, value in options.overrides().items():
         insert(settings, name, value)
     defaults = {"output": str(free_directory(RUNS / (recipe.stem if recipe else default_run_name(settings))))}
-
-    def resolve(given: Mapping[str, Any]) -> RunConfig:
-        if recipe is not None:
-            return resolve_recipe(recipe, given, defaults=defaults, absolute_paths=absolute_paths)
-        values = merge({**defaults, **default_model(given)}, given)
-        return resolve_config(values, where="settings", absolute_paths=absolute_paths)
-
-    config = apply_settings(resolve, settings)
+    config = apply_settings(
+        lambda given: resolve_run(recipe, given, defaults=defaults, absolute_paths=absolute_paths), settings
+    )
     if not config.data.source:
         raise UsageError(
             "no training data is named",
             hint=f"give --source FILE and --target FILE, or a recipe: saccade {command} recipes/multi30k.yaml",
         )
     return config
+
+
+def resolve_run(
+    recipe: Path | None, settings: Mapping[str, Any], *, defaults: Mapping[str, Any], absolute_paths: bool = True
+) -> RunConfig:
+    """The config of a run from a recipe, or from the default preset if the settings name no model."""
+    from saccade.config import merge
+    from saccade.training.config_resolution import resolve_config, resolve_recipe
+
+    if recipe is not None:
+        return resolve_recipe(recipe, settings, defaults=defaults, absolute_paths=absolute_paths)
+    values = merge({**defaults, **default_model(settings)}, settings)
+    return resolve_config(values, where="settings", absolute_paths=absolute_paths)
 
 
 def default_model(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,5 +92,6 @@ def validation_seconds(data: RunData, config: RunConfig, translator: Translator,
         batch_tokens=config.data.batch_tokens,
         sentences=sentences,
         samples=0,
+        beam=config.training.valid_beam,
     )
     return time.perf_counter() - started
