@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from saccade.config import Config
+from saccade.errors import UsageError
 
-TokenizerKind = Literal["bpe", "unigram", "char", "byte", "word"]
+TokenizerKind = Literal["bpe", "unigram", "char", "byte", "word", "sentencepiece"]
 Normalization = Literal["nfc", "nfkc", "none"]
 
-JOINT_BY_DEFAULT: frozenset[TokenizerKind] = frozenset({"bpe", "unigram", "byte"})
+SENTENCEPIECE: Final = "sentencepiece"
+MODEL_SUFFIX = ".model"  # of the file of a SentencePiece model
+TRAINABLE = tuple(kind for kind in get_args(TokenizerKind) if kind != SENTENCEPIECE)
+JOINT_BY_DEFAULT: frozenset[TokenizerKind] = frozenset({"bpe", "unigram", "byte", "sentencepiece"})
+
+
+def check_tokenizer(setting: str) -> str:
+    """Require the kind of a tokenizer, or the path of a SentencePiece model."""
+    if setting in get_args(TokenizerKind) or setting.endswith(MODEL_SUFFIX):
+        return setting
+    raise ValueError(f"must be {', '.join(TRAINABLE)}, or the path of a SentencePiece model, FILE{MODEL_SUFFIX}")
+
+
+def kind_of(setting: str) -> TokenizerKind:
+    """Return the kind of the tokenizer that a setting selects."""
+    return SENTENCEPIECE if setting.endswith(MODEL_SUFFIX) else cast(TokenizerKind, setting)
+
+
+def require_model_file(setting: str) -> str:
+    """Require the path of a SentencePiece model; the kind alone names no model."""
+    if setting == SENTENCEPIECE:
+        raise UsageError(
+            "the sentencepiece tokenizer needs a model", hint=f"give its path: --data.tokenizer FILE{MODEL_SUFFIX}"
+        )
+    return setting
 
 
 def as_tuple(value: Any) -> Any:
@@ -21,6 +46,7 @@ def as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+TokenizerSetting = Annotated[str, AfterValidator(check_tokenizer)]
 Paths = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(as_tuple)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -58,10 +84,10 @@ class DataConfig(Config):
     normalization: Normalization = "nfc"
     """Unicode normalization of all text: nfc, nfkc or none."""
 
-    tokenizer: TokenizerKind = "bpe"
-    """Tokenizer: bpe, unigram, char, byte or word."""
+    tokenizer: TokenizerSetting = "bpe"
+    """Tokenizer: bpe, unigram, char, byte, word, or the path of a SentencePiece model (FILE.model)."""
 
-    target_tokenizer: TokenizerKind | None = None
+    target_tokenizer: TokenizerSetting | None = None
     """Tokenizer of the target; by default the same as `tokenizer`."""
 
     vocabulary: int = Field(8000, ge=5, le=1_000_000)
@@ -71,7 +97,7 @@ class DataConfig(Config):
     """Maximum vocabulary size of the target; by default the same as `vocabulary`."""
 
     joint: bool | None = None
-    """Share one vocabulary between source and target; default for equal bpe, unigram or byte tokenizers and sizes."""
+    """Share one vocabulary between source and target; default for equal tokenizers and sizes, except char and word."""
 
     min_frequency: int = Field(2, ge=1)
     """Minimum frequency of a word (word) or a merge (bpe) in the vocabulary."""
@@ -98,9 +124,24 @@ class DataConfig(Config):
     """Maximum tokens per batch: sequences times the longest of either side, including padding."""
 
     @property
-    def target_kind(self) -> TokenizerKind:
-        """The tokenizer type of the target, with the default resolved."""
+    def source_kind(self) -> TokenizerKind:
+        """The kind of the source tokenizer."""
+        return kind_of(self.tokenizer)
+
+    @property
+    def target_setting(self) -> str:
+        """The tokenizer setting of the target, with the default resolved."""
         return self.target_tokenizer or self.tokenizer
+
+    @property
+    def target_kind(self) -> TokenizerKind:
+        """The kind of the target tokenizer."""
+        return kind_of(self.target_setting)
+
+    @property
+    def sentencepiece_models(self) -> tuple[str, ...]:
+        """The paths of the SentencePiece models of source and target."""
+        return tuple(path for path in (self.tokenizer, self.target_setting) if path.endswith(MODEL_SUFFIX))
 
     @property
     def target_size(self) -> int:
@@ -112,11 +153,11 @@ class DataConfig(Config):
         """Whether source and target share one tokenizer, with the default of `joint` resolved."""
         if self.joint is not None:
             return self.joint
-        return self._sides_agree and self.tokenizer in JOINT_BY_DEFAULT
+        return self._sides_agree and self.source_kind in JOINT_BY_DEFAULT
 
     @property
     def _sides_agree(self) -> bool:
-        return self.target_kind == self.tokenizer and self.target_size == self.vocabulary
+        return self.target_setting == self.tokenizer and self.target_size == self.vocabulary
 
     @model_validator(mode="after")
     def _consistent(self) -> DataConfig:
@@ -134,7 +175,7 @@ class DataConfig(Config):
             raise ValueError("weights and temperature exclude each other: give one of them")
         if self.valid_target and not self.valid_source:
             raise ValueError("valid-target is given without valid-source: give the source file too")
-        if self.split and "bpe" not in (self.tokenizer, self.target_kind):
+        if self.split and "bpe" not in (self.source_kind, self.target_kind):
             raise ValueError("split needs a bpe tokenizer: set split to 0")
         if self.max_ratio and self.max_ratio < 1:
             raise ValueError("max-ratio (longer side / shorter side) must be 0 (off) or at least 1")

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from tokenizers import Regex, normalizers, processors
 
-from saccade.data.config import Normalization, TokenizerKind
+from saccade.data.config import SENTENCEPIECE, Normalization, TokenizerKind
 from saccade.data.reading.normalization import REMOVED
 from saccade.data.tokenizers.tokenizer import FORMAT, MAX_FILE_SIZE, SYMBOL_PIECES, VERSION, Tokenizer
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
@@ -39,7 +39,12 @@ def save_tokenizers(folder: Path, tokenizers: Tokenizers, max_length: int) -> No
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer, max_length: int) -> None:
-    """Write the three files of a tokenizer."""
+    """Write the three files of a tokenizer; a SentencePiece model has no pipeline of the tokenizers library."""
+    if tokenizer.kind == SENTENCEPIECE:
+        raise SaccadeError(
+            "this model has a SentencePiece tokenizer, for which there is no export yet",
+            hint="use the model folder itself: its tokenizer.model is the SentencePiece model",
+        )
     write_json(folder / TOKENIZER, tokenizer_document(tokenizer))
     special = dict(zip(NAMES, SYMBOL_PIECES, strict=True))
     write_json(folder / SPECIAL_TOKENS, special)
@@ -119,7 +124,7 @@ def no_tokenizer(folder: Path) -> SaccadeError:
     """Return the error for a folder without tokenizer.json."""
     if any((folder / name).exists() for name in ("source.spm", "spiece.model", "sentencepiece.bpe.model")):
         return SaccadeError(
-            "it has a SentencePiece tokenizer, which Saccade does not support",
+            "it has a SentencePiece tokenizer, which cannot be imported",
             where=str(folder),
             hint="run it with transformers or CTranslate2, or train your own model: saccade train --help",
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from saccade.config import build, hyphenated, merge, read_yaml, underscored
+from saccade.data.config import MODEL_SUFFIX, require_model_file
 from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import find_metric
 from saccade.models.family import Family
@@ -37,6 +38,7 @@ FROM_SCRATCH = frozenset({*FINE_TUNING, *LIMITS, "optimizer"})
 """Settings in a family's recipe that apply only to training from scratch."""
 
 DATA_FILES = ("source", "target", "valid_source", "valid_target")
+TOKENIZERS = ("tokenizer", "target_tokenizer")  # data settings that may be the path of a SentencePiece model
 
 
 def resolve_config(values: Mapping[str, Any], *, where: str, absolute_paths: bool = True) -> RunConfig:
@@ -99,9 +101,15 @@ def build_run_config(values: Mapping[str, Any], *, where: str, absolute_paths: b
     changes: dict[str, Any] = {"model": choice.dump()}
     if absolute_paths:
         files = {name: absolute(getattr(config.data, name)) for name in DATA_FILES}
+        files |= {name: absolute(path) for name in TOKENIZERS if is_model_file(path := getattr(config.data, name))}
         changes["data"] = config.data.model_copy(update=files)
         changes["training"] = config.training.model_copy(update={"start": absolute(config.training.start)})
     return config.model_copy(update=changes)
+
+
+def is_model_file(setting: Any) -> bool:
+    """Return whether a tokenizer setting is the path of a SentencePiece model."""
+    return isinstance(setting, str) and setting.endswith(MODEL_SUFFIX)
 
 
 def absolute(paths: Any) -> Any:
@@ -124,6 +132,7 @@ def with_data_folder(values: Mapping[str, Any]) -> dict[str, Any]:
             files[key] = str(root / given)
         elif isinstance(given, list):  # items that are not strings are rejected when the config is built
             files[key] = [str(root / path) if isinstance(path, str) else path for path in given]
+    files |= {key: str(root / data[key]) for key in data.keys() & set(TOKENIZERS) if is_model_file(data[key])}
     return {**values, "data": {**data, **files}}
 
 
@@ -205,6 +214,9 @@ def check_complete(config: RunConfig) -> None:
         raise SaccadeError("no training data", hint="give --source and --target, or a recipe")
     if config.output is None:
         raise SaccadeError("no run directory", hint="give --output runs/NAME")
+    if config.training.start is None:  # a start model has its own tokenizers
+        require_model_file(config.data.tokenizer)
+        require_model_file(config.data.target_setting)
     needs_validation = config.training.patience or config.training.criterion != "loss"
     if needs_validation and not (config.data.valid_source or config.data.hold_out):
         raise SaccadeError(

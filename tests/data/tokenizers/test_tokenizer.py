@@ -7,13 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.config import DataConfig, TokenizerKind
+from saccade.data.config import TRAINABLE, DataConfig, TokenizerKind
 from saccade.data.reading.normalization import normalize
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer import SYMBOL_PIECES, Tokenizer
@@ -27,7 +26,7 @@ from saccade.data.tokenizers.tokenizer_pair import (
 from saccade.errors import SaccadeError
 from saccade.symbols import Symbols
 
-KINDS: tuple[TokenizerKind, ...] = get_args(TokenizerKind)
+KINDS: tuple[TokenizerKind, ...] = TRAINABLE
 LOSSLESS: tuple[TokenizerKind, ...] = ("bpe", "unigram", "char", "byte")
 SYMBOLS = "a <s> b </s> <pad> c <unk> <s><s> x</s> ▁ ▁x"
 ALPHABET = "abcde ﬁäöüßÄÉ漢字ж.,!?-'\"0123456789()<s>/pad▁_☃ é\u200d👩"

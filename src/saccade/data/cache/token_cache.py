@@ -23,7 +23,7 @@ import os
 import shutil
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +42,10 @@ from saccade.data.cache.cache_builder import (
 )
 from saccade.data.cache.corpus import Corpus
 from saccade.data.cache.corpus_files import ARRAYS, open_corpus
-from saccade.data.config import DataConfig
+from saccade.data.config import MODEL_SUFFIX, DataConfig
 from saccade.data.reading.input_files import InputFiles
 from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.sentencepiece_backend import import_package, model_digest
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers, tokenizers_digest
 from saccade.errors import SaccadeError, system_advice
 from saccade.file_lock import lock_file
@@ -69,13 +70,13 @@ MAX_HASHED_SIZE = 2**28  # bytes: larger arrays are checked by size only, smalle
 HASHING_THREADS = 4
 TIME_RESOLUTION = 2 * 10**9  # nanoseconds: the coarsest modification times of any file system
 
-# The settings that affect tokens, with their defaults resolved.
+# The settings that affect tokens, with their defaults resolved; the kind of the source tokenizer and the content of
+# SentencePiece models are added.
 TOKEN_SETTINGS = (
     "hold_out",
     "source_column",
     "target_column",
     "normalization",
-    "tokenizer",
     "target_kind",
     "vocabulary",
     "target_size",
@@ -116,9 +117,10 @@ def open_cache(
     """
     inputs = InputFiles(config)
     root = cache_folder(config)
+    settings = token_settings(config, tokenizers)
     given = None if tokenizers is None else tokenizers_digest(tokenizers)
     for candidate in dict.fromkeys((None, given)):  # given tokenizers were usually trained on this data: try None first
-        path = root / entry_name(config, inputs, candidate)
+        path = root / entry_name(settings, inputs, candidate)
         with entry_lock(path, log):
             on_lock()
             on_lock = do_nothing
@@ -143,26 +145,42 @@ def cache_folder(config: DataConfig) -> Path:
     return (Path(home) if home else Path("~/.cache").expanduser()) / "saccade"
 
 
-def token_settings(config: DataConfig) -> dict[str, Any]:
-    """Every setting that affects tokens."""
-    return {name: getattr(config, name) for name in TOKEN_SETTINGS}
+def token_settings(config: DataConfig, tokenizers: Tokenizers | None) -> dict[str, Any]:
+    """Return every setting that affects tokens.
+
+    The path of a SentencePiece model does not matter, its content does; a resumed run has it in its `tokenizers`.
+    """
+    settings = {"tokenizer": config.source_kind, **{name: getattr(config, name) for name in TOKEN_SETTINGS}}
+    if config.sentencepiece_models:
+        given = (None, None) if tokenizers is None else tokenizers
+        settings["sentencepiece"] = [
+            None if not path.endswith(MODEL_SUFFIX) else model_digest(path) if one is None else one.model_digest
+            for path, one in zip((config.tokenizer, config.target_setting), given, strict=True)
+        ]
+    return settings
 
 
-def entry_name(config: DataConfig, inputs: InputFiles, tokenizers: str | None) -> str:
+def libraries(settings: Mapping[str, Any]) -> list[str]:
+    """Return the versions of the libraries that tokens depend on."""
+    own = [tokenizers_library.__version__, unicodedata.unidata_version]
+    return [*own, str(import_package().__version__)] if "sentencepiece" in settings else own
+
+
+def entry_name(settings: Mapping[str, Any], inputs: InputFiles, tokenizers: str | None) -> str:
     """The name of the entry for these paths and settings, and for the digest of given tokenizers."""
     key = {
         "format": FORMAT,
-        "libraries": [tokenizers_library.__version__, unicodedata.unidata_version],
-        "settings": token_settings(config),
+        "libraries": libraries(settings),
+        "settings": settings,
         "inputs": inputs.paths(),
         "tokenizers": tokenizers,
     }
     return "tokens-" + hash_of(key)[:32]
 
 
-def content_digest(config: DataConfig, inputs: InputFiles) -> str:
+def content_digest(settings: Mapping[str, Any], inputs: InputFiles) -> str:
     """A hash of the content of the input files and of the settings; independent of the paths."""
-    return hash_of({"settings": token_settings(config), "inputs": inputs.digests()})
+    return hash_of({"settings": settings, "inputs": inputs.digests()})
 
 
 def hash_of(values: Any) -> str:
@@ -178,13 +196,14 @@ def build_entry(
     clear_leftovers(path.parent)
     try:
         with atomic_folder(path) as folder:
-            digest = content_digest(config, inputs)
+            settings = token_settings(config, tokenizers)
+            digest = content_digest(settings, inputs)
             build_tokens(folder, config, tokenizers, progress)
             inputs.check_unchanged()
             entry = {
                 "format": FORMAT,
                 "digest": digest,
-                "settings": token_settings(config),
+                "settings": settings,
                 "inputs": [
                     {"path": file.path, "bytes": file.state.size, "sha256": file.digest} for file in inputs.all()
                 ],

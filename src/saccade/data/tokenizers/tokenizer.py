@@ -1,4 +1,7 @@
-"""Tokenizers: BPE or unigram subwords, characters, bytes or words, saved as one self-contained JSON file."""
+"""Tokenizers: BPE or unigram subwords, characters, bytes or words, saved as one self-contained JSON file.
+
+A SentencePiece model is a tokenizer too; it is saved unchanged beside the JSON file, which contains its SHA-256.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ import numpy as np
 import tokenizers as rust
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from saccade.data.config import Normalization, TokenizerKind
+from saccade.data.config import SENTENCEPIECE, TRAINABLE, Normalization, TokenizerKind
 from saccade.data.reading.normalization import normalize
 from saccade.data.reading.pair_files import Pair
+from saccade.data.tokenizers.sentencepiece_backend import SentencePieceBackend, load_backend
 from saccade.data.tokenizers.unigram_training import train_unigram
 from saccade.data.tokenizers.vocabulary_file import Vocabulary, check_pipeline, read_vocabulary
 from saccade.errors import SaccadeError, did_you_mean
@@ -60,7 +64,9 @@ class Encoding(NamedTuple):
 class Tokenizer:
     """Encodes text to ids and back; ids 0 to 3 are the special symbols, and no text can produce pad, begin or end."""
 
-    def __init__(self, backend: rust.Tokenizer, *, kind: TokenizerKind, normalization: Normalization) -> None:
+    def __init__(
+        self, backend: rust.Tokenizer | SentencePieceBackend, *, kind: TokenizerKind, normalization: Normalization
+    ) -> None:
         self._backend = backend
         self._controls = frozenset({Symbols.pad, Symbols.begin, Symbols.end})
         self.kind: TokenizerKind = kind
@@ -99,12 +105,22 @@ class Tokenizer:
         elif kind == "word":
             backend = _train_words(_word_pipeline(), lines, size, min_frequency)
         else:
-            raise SaccadeError(f"unknown tokenizer '{kind}'", hint=did_you_mean(kind, get_args(TokenizerKind)))
+            raise SaccadeError(f"no tokenizer of the kind '{kind}' can be trained", hint=did_you_mean(kind, TRAINABLE))
         if backend.get_vocab_size() == len(SYMBOL_PIECES):
             raise SaccadeError(
                 f"no {kind} occurs {min_frequency} times, so the vocabulary is empty", hint="lower --data.min-frequency"
             )
         return cls(backend, kind=kind, normalization=normalization)
+
+    @classmethod
+    def from_sentencepiece(cls, path: str | Path, normalization: Normalization = "nfc") -> Tokenizer:
+        """Make a tokenizer of a SentencePiece model file."""
+        return cls(load_backend(path, SYMBOL_PIECES), kind=SENTENCEPIECE, normalization=normalization)
+
+    @property
+    def model_digest(self) -> str | None:
+        """The SHA-256 of the SentencePiece model; None for the other kinds."""
+        return self._backend.digest if isinstance(self._backend, SentencePieceBackend) else None
 
     @property
     def size(self) -> int:
@@ -160,18 +176,30 @@ class Tokenizer:
         return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 
     def save(self, path: str | Path) -> None:
-        """Write the tokenizer to one JSON file."""
+        """Write the tokenizer to a JSON file; a SentencePiece model goes beside it, with the suffix .model."""
         Path(path).write_text(self.document(), encoding="utf-8")
+        if isinstance(self._backend, SentencePieceBackend):
+            model_path(path).write_bytes(self._backend.serialized)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """Read a file written by `save`; only its vocabulary is used, the pipeline is rebuilt for its kind."""
         document = _read_document(path)
+        if document["kind"] == SENTENCEPIECE:
+            backend = load_backend(model_path(path), SYMBOL_PIECES)
+            if document["tokenizer"] != json.loads(backend.to_str()):
+                raise _invalid_file(path, f"belongs to another file than {model_path(path).name}")
+            return cls(backend, kind=SENTENCEPIECE, normalization=document["normalization"])
         try:
-            backend = _rebuild(document["kind"], document["tokenizer"])
+            rebuilt = _rebuild(document["kind"], document["tokenizer"])
         except Exception as error:  # the library raises no narrower class
             raise _invalid_file(path, f"has no usable tokenizer: {error}") from None
-        return cls(backend, kind=document["kind"], normalization=document["normalization"])
+        return cls(rebuilt, kind=document["kind"], normalization=document["normalization"])
+
+
+def model_path(path: str | Path) -> Path:
+    """Return the path of the SentencePiece model of a tokenizer file."""
+    return Path(path).with_suffix(".model")
 
 
 def _read_document(path: str | Path) -> dict[str, Any]:

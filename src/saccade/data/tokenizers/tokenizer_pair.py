@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from saccade.data.config import DataConfig, TokenizerKind
+from saccade.data.config import SENTENCEPIECE, DataConfig, kind_of, require_model_file
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer import CHUNK_LINES, PairTexts, Tokenizer
 from saccade.folder import damaged
@@ -24,20 +24,26 @@ class Tokenizers(NamedTuple):
 
 
 def train_tokenizers(pairs: Iterable[Pair], config: DataConfig) -> Tokenizers:
-    """Train the tokenizers that the config describes; `pairs` is iterated several times and never held in memory."""
+    """Train the tokenizers that the config describes; SentencePiece models are loaded.
 
-    def train(kind: TokenizerKind, size: int, *sides: int) -> Tokenizer:
+    `pairs` is iterated several times and never held in memory.
+    """
+
+    def make(setting: str, size: int, *sides: int) -> Tokenizer:
+        kind = kind_of(setting)
+        if kind == SENTENCEPIECE:
+            return Tokenizer.from_sentencepiece(require_model_file(setting), config.normalization)
         texts = PairTexts(pairs, sides)
         return Tokenizer.train(
             kind, texts, size=size, min_frequency=config.min_frequency, normalization=config.normalization
         )
 
     if config.shares_vocabulary:
-        joint = train(config.tokenizer, config.vocabulary, 0, 1)
+        joint = make(config.tokenizer, config.vocabulary, 0, 1)
         return Tokenizers(joint, joint)
     return Tokenizers(
-        source=train(config.tokenizer, config.vocabulary, 0),
-        target=train(config.target_kind, config.target_size, 1),
+        source=make(config.tokenizer, config.vocabulary, 0),
+        target=make(config.target_setting, config.target_size, 1),
     )
 
 

@@ -121,7 +121,7 @@ def resolve_tokenizer_settings(data: DataConfig) -> dict[str, Any]:
     """Return the tokenizer settings with their defaults resolved."""
     return {
         "tokenizer": data.tokenizer,
-        "target_tokenizer": data.target_kind,
+        "target_tokenizer": data.target_setting,
         "vocabulary": data.vocabulary,
         "target_vocabulary": data.target_size,
         "joint": data.shares_vocabulary,

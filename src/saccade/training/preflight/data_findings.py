@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from saccade.data.audit.report import KINDS, OVERLAPS, DataReport, percentage
 from saccade.data.cache.corpus_statistics import CorpusStatistics
+from saccade.data.config import SENTENCEPIECE
+from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.training.preflight.inspection import Remark
 from saccade.training.runs.data import RunData
 
@@ -33,9 +35,9 @@ def text_findings(use: str, report: DataReport) -> list[Remark]:
 
 def token_findings(data: RunData) -> list[Remark]:
     """Return warnings of unknown tokens and of dropped pairs."""
-    remarks = unknown_tokens("training", data.train.statistics)
+    remarks = unknown_tokens("training", data.train.statistics, data.tokenizers)
     if data.valid is not None:
-        remarks += unknown_tokens("validation", data.valid.statistics)
+        remarks += unknown_tokens("validation", data.valid.statistics, data.tokenizers)
     dropped = data.train.dropped
     if dropped.seen and dropped.total / dropped.seen > MAX_DROPPED:
         what = f"{percentage(dropped.total / dropped.seen)} of the training pairs are dropped"
@@ -43,15 +45,18 @@ def token_findings(data: RunData) -> list[Remark]:
     return remarks
 
 
-def unknown_tokens(use: str, statistics: CorpusStatistics) -> list[Remark]:
+def unknown_tokens(use: str, statistics: CorpusStatistics, tokenizers: Tokenizers) -> list[Remark]:
     """Return a warning for each side of a corpus with many unknown tokens."""
     remarks: list[Remark] = []
-    for side, unknown, tokens in (
-        ("source", statistics.unknown_source, statistics.source_tokens - statistics.pairs),  # without end symbols
-        ("target", statistics.unknown_target, statistics.target_tokens - statistics.pairs),
+    for side, tokenizer, unknown, tokens in (
+        ("source", tokenizers.source, statistics.unknown_source, statistics.source_tokens - statistics.pairs),  # without end symbols
+        ("target", tokenizers.target, statistics.unknown_target, statistics.target_tokens - statistics.pairs),
     ):
         if tokens and unknown / tokens > MAX_UNKNOWN:
             what = f"{percentage(unknown / tokens)} of the tokens of the {use} {side} are unknown"
-            hint = "raise --data.vocabulary, lower --data.min-frequency, or take --data.tokenizer byte"
+            if tokenizer.kind == SENTENCEPIECE:
+                hint = "train the SentencePiece model with a larger character coverage, or with byte_fallback"
+            else:
+                hint = "raise --data.vocabulary, lower --data.min-frequency, or take --data.tokenizer byte"
             remarks.append(Remark("warning", what, hint=hint))
     return remarks

@@ -27,8 +27,8 @@ def model_card(
             f"| training data | `{source}`" + (f" to `{target}` |" if target else " |")
             for source, target in zip_longest(data.source, data.target)
         ),
-        f"| tokens | {data.tokenizer}"
-        + (f" to {data.target_kind}" if data.target_kind != data.tokenizer else "")
+        f"| tokens | {data.source_kind}"
+        + (f" to {data.target_kind}" if data.target_kind != data.source_kind else "")
         + " |",
         f"| updates | {progress.step:,} ({progress.target_tokens:,} target tokens) |",
         f"| training cost | {progress.flops:.2e} FLOPs, {progress.seconds / 60:.1f} minutes |",
