@@ -48,8 +48,13 @@ def token_findings(data: RunData) -> list[Remark]:
 def unknown_tokens(use: str, statistics: CorpusStatistics, tokenizers: Tokenizers) -> list[Remark]:
     """Return a warning for each side of a corpus with many unknown tokens."""
     remarks: list[Remark] = []
-    for side, tokenizer, unknown, tokens in (
-        ("source", tokenizers.source, statistics.unknown_source, statistics.source_tokens - statistics.pairs),  # without end symbols
+    for side, tokenizer, unknown, tokens in (  # tokens without the end symbols
+        (
+            "source",
+            tokenizers.source,
+            statistics.unknown_source,
+            statistics.source_tokens - statistics.pairs,
+        ),  # without end symbols
         ("target", tokenizers.target, statistics.unknown_target, statistics.target_tokens - statistics.pairs),
     ):
         if tokens and unknown / tokens > MAX_UNKNOWN:
