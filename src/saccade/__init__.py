@@ -42,13 +42,17 @@ def train(config: RunConfig | Mapping[str, Any] | str | PathLike[str]) -> RunRes
     from saccade.training.config import RunConfig
     from saccade.training.config_resolution import resolve_config, resolve_recipe
     from saccade.training.run import train
+    from saccade.training.runs.data_files import check_data_files, recipe_hint
 
     if isinstance(config, RunConfig):  # may be built by hand, without the defaults of its model family
         config = config.model_dump(exclude_unset=True)
     if isinstance(config, Mapping):
         check_mapping(config, "config", hint=TRAIN_ON)
         return train(resolve_config(config, where="config"))
-    return train(resolve_recipe(path_of(config, "config", hint=TRAIN_ON)))
+    recipe = path_of(config, "config", hint=TRAIN_ON)
+    resolved = resolve_recipe(recipe)
+    check_data_files(resolved.data, recipe_hint(recipe))
+    return train(resolved)
 
 
 def __getattr__(name: str) -> Any:

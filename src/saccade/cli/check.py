@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from saccade import messages
 from saccade.cli.options.help_page import HelpPage
 from saccade.cli.options.run_help import TRAIN_OPTIONS, TRAIN_REST, describe_run
 from saccade.cli.options.settings import parse_run_settings
@@ -50,6 +51,7 @@ def check(
     """
     from saccade.training.preflight.inspector import inspect
     from saccade.training.runs.console_progress import ConsoleProgress
+    from saccade.training.runs.data_files import is_data_missing, recipe_hint
 
     if test_target is not None and test_source is None:
         raise UsageError("--test-target is given without --test-source", hint="name the file of source sentences")
@@ -66,5 +68,7 @@ def check(
         write_json_output(json_file, report.to_json())
     else:
         print(printable("\n".join(report.lines()), keep="\n"))
+    if recipe is not None and not options.source and is_data_missing(config.data):
+        messages.warn(printable(recipe_hint(recipe), keep="\n"))
     if report.faulty:
         raise typer.Exit(1)

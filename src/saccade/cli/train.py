@@ -11,7 +11,7 @@ import typer
 from saccade.cli.options.help_page import HelpPage
 from saccade.cli.options.run_help import TRAIN_OPTIONS, TRAIN_REST, describe_run
 from saccade.cli.options.settings import apply_settings, parse_run_settings
-from saccade.cli.options.training_run import Recipe, RunOptions, check_readable, new_run_config
+from saccade.cli.options.training_run import Recipe, RunOptions, new_run_config
 from saccade.cli.output.errors import signal_exit_code
 from saccade.errors import UsageError
 
@@ -66,8 +66,8 @@ def resume_run(path: Path, settings: dict[str, Any]) -> RunResult:
 def start_run(recipe: Path | None, settings: dict[str, Any], options: RunOptions) -> RunResult:
     """Start a run in a new run directory."""
     from saccade.training.run import train as train_run
+    from saccade.training.runs.data_files import check_data_files, recipe_hint
 
     config = new_run_config(recipe, settings, options, command="train")
-    data = config.data
-    check_readable(path for path in (*data.source, *data.target, data.valid_source, data.valid_target) if path)
+    check_data_files(config.data, recipe_hint(recipe) if recipe is not None and not options.source else None)
     return train_run(config)

@@ -7,7 +7,6 @@ another machine: `compute_settings` decides it when a process starts.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from saccade.training.checkpoints.start_settings import (
     start_path,
 )
 from saccade.training.config import RunConfig, TrainingConfig
+from saccade.training.runs.data_files import DATA_FILES, data_root
 from saccade.training.runs.directory import RunDirectory
 from saccade.training.runs.resumable_directory import check_run_directory
 
@@ -37,7 +37,6 @@ LIMITS = ("max_steps", "max_epochs", "max_minutes")
 FROM_SCRATCH = frozenset({*FINE_TUNING, *LIMITS, "optimizer"})
 """Settings in a family's recipe that apply only to training from scratch."""
 
-DATA_FILES = ("source", "target", "valid_source", "valid_target")
 TOKENIZERS = ("tokenizer", "target_tokenizer")  # data settings that may be the path of a SentencePiece model
 
 
@@ -124,7 +123,7 @@ def with_data_folder(values: Mapping[str, Any]) -> dict[str, Any]:
     data = values.get("data")
     if not isinstance(data, Mapping):
         return dict(values)
-    root = Path(os.environ.get("SACCADE_DATA", "data"))
+    root = data_root()
     files: dict[str, Any] = {}
     for key in data.keys() & set(DATA_FILES):
         given = data[key]

@@ -19,6 +19,7 @@ from saccade.training.config import RunConfig
 from saccade.training.config_resolution import ResumedConfig, check_complete, resolve_resumed
 from saccade.training.gradient_accumulation import NotFiniteError
 from saccade.training.objectives.factory import objective_metrics
+from saccade.training.runs.data_files import check_data_files, moved_data_hint
 from saccade.training.runs.directory import RunDirectory, create, remove, rewrite_config
 from saccade.training.runs.interruption import GracefulInterrupt
 from saccade.training.runs.lock import run_lock
@@ -69,6 +70,7 @@ def continue_run(resumed: ResumedConfig) -> RunResult:
     check_complete(config)
     check_checkpoints_exist(directory, before.training.checkpoint_every)
     check_data_record(directory)
+    check_data_files(config.data, moved_data_hint(directory.path, config.data))
     compute = resolve_compute(config.training, local_rank())
     configure_process(config.training)
     group = join_process_group(compute.device)
