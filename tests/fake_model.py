@@ -1,6 +1,6 @@
-"""A model without layers: every probability is a fixed function of the source row and of the whole prefix.
+"""A model without layers, for tests of searches: probabilities are a fixed function of the source and the prefix.
 
-It is strict where a real model is silent: a state that meets the memory of another row is an error.
+A state that is used with the memory of another source is an error, which a real model would not notice.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, 
 from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
-LONGEST = 64  # positions of the tables
+LONGEST = 64  # entries of the position table
 
 
 class FakeState(NamedTuple):
-    prefix: Tensor  # (N, t) every token that was read
-    signature: Tensor  # (N, D) of the source row that the state belongs to
+    """Decoder state of the fake model."""
+
+    prefix: Tensor  # (N, t) the tokens so far
+    signature: Tensor  # (N, D) of the source that the state belongs to
     memory_signature: PerSentence[Tensor]  # (B, D)
 
 
 class FakeModel:
-    """Encodes and decodes; satisfies both protocols."""
+    """An encoder and decoder with the interface of a model."""
 
     longest: int | None = None
 
@@ -54,7 +56,7 @@ class FakeModel:
         self.output_bias[SYMBOLS.end] = end_bias
         self.attends = attends
         self.dtype = dtype
-        self.steps: list[int] = []  # rows of each step, for tests of who leaves the batch when
+        self.steps: list[int] = []  # number of rows of each step
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         assert isinstance(source.values, Tensor)
@@ -62,13 +64,13 @@ class FakeModel:
         return Memory(states, source.mask)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
-        placed = self.target_table[prefix] * self.position_table[: prefix.size(1)]  # (B, T, D)
-        outputs = (2 * placed.cumsum(dim=1) + signature(memory)[:, None]).sin()
+        embedded = self.target_table[prefix] * self.position_table[: prefix.size(1)]  # (B, T, D)
+        outputs = (2 * embedded.cumsum(dim=1) + signature(memory)[:, None]).sin()
         return Decoded(outputs, self.attention(outputs, memory) if record else ())
 
     def start(self, memory: Memory) -> FakeState:
-        nothing = memory.mask.new_empty(memory.mask.size(0), 0, dtype=torch.long)
-        return FakeState(nothing, signature(memory), PerSentence(signature(memory)))
+        empty = memory.mask.new_empty(memory.mask.size(0), 0, dtype=torch.long)
+        return FakeState(empty, signature(memory), PerSentence(signature(memory)))
 
     def step(self, token: Tensor, state: FakeState, memory: Memory, *, record: bool = False) -> Step:
         assert torch.equal(state.memory_signature.value, signature(memory)), "these keys belong to another memory"
@@ -100,7 +102,7 @@ class FakeModel:
 
 
 def signature(memory: Memory) -> Tensor:
-    """What tells one source row from another, whatever its padding: (B, D)."""
+    """A vector (B, D) that differs between sources and does not depend on padding."""
     return memory.states.masked_fill(~memory.mask[:, :, None], 0.0).sum(dim=1)
 
 
@@ -121,5 +123,5 @@ def fake_memory(model: FakeModel, rows: Sequence[Sequence[int]]) -> Memory:
 
 
 def empty_memory(rows: int) -> Memory:
-    """What a language model decodes against."""
+    """The memory of a language model: no source positions."""
     return Memory(torch.zeros(rows, 0, 8, dtype=torch.float64), torch.zeros(rows, 0, dtype=torch.bool))

@@ -1,4 +1,4 @@
-"""Every shipped recipe loads, and names data that its comment tells how to get."""
+"""Every recipe loads, and its comments name the data and the command."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from saccade.training.config_resolution import resolve_recipe
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 
 
-FROM_OTHERS = {path for path in RECIPES if "start" in read_yaml(path)["training"]}
+CONTINUED = {path for path in RECIPES if "start" in read_yaml(path)["training"]}
 
 
-@pytest.mark.parametrize("path", sorted(FROM_OTHERS), ids=lambda path: path.stem)
-def test_a_recipe_that_goes_on_from_another_says_which(path, monkeypatch, tmp_path):
+@pytest.mark.parametrize("path", sorted(CONTINUED), ids=lambda path: path.stem)
+def test_a_recipe_that_starts_from_a_model_names_its_recipe(path, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     start = read_yaml(path)["training"]["start"]
     before = path.with_name(f"{Path(start).name}.yaml")
@@ -32,7 +32,7 @@ def test_a_recipe_that_goes_on_from_another_says_which(path, monkeypatch, tmp_pa
 def test_recipe(path, monkeypatch, tmp_path):
     monkeypatch.setenv("SACCADE_DATA", "/somewhere")
     monkeypatch.chdir(tmp_path)
-    if path in FROM_OTHERS:
+    if path in CONTINUED:
         save_model(tmp_path / read_yaml(path)["training"]["start"])
     config = resolve_recipe(path)
     assert config.data.source

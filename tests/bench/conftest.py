@@ -1,4 +1,4 @@
-"""Makes bench/ importable: it is part of the repository, not of the package."""
+"""Make bench/ importable: it is part of the repository, not of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that every contract is tried on: each registered family in miniature, plus variants of it."""
+"""The models that contract tests run on: the miniature of each registered family, and its variants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEPARATE = VocabularySizes(source=19, target=23, joint=False)
 
 
 def registered_models() -> list[Any]:
-    """(family, changed settings) of all models under test."""
+    """Pytest parameters (family, changed settings) for all models under test."""
     import pytest
 
     found = [pytest.param((name, {}), id=name) for name in FAMILIES]

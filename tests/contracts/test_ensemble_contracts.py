@@ -39,7 +39,7 @@ def test_interface_contracts(contract, members, mean):
     contract(*arguments[: contract.__code__.co_argcount])
 
 
-def test_stepping_gives_the_outputs_of_decode_where_the_sources_differ():
+def test_steps_equal_decode_with_a_source_for_each_member():
     wide = VocabularySizes(source=40, target=SEPARATE.target, joint=False)
     members = [build_model(SHALLOW, SEPARATE), build_model(DEEP, wide, seed=1)]
     batch, other = make_batch([7, 4, 1, 5], [6, 3, 5, 1], SEPARATE), make_batch([2, 9, 6, 3], [6, 3, 5, 1], wide)
@@ -64,7 +64,7 @@ def test_stepping_gives_the_outputs_of_decode_where_the_sources_differ():
     ],
     ids=["greedy", "beam", "coverage", "sampling"],
 )
-def test_a_model_with_itself_is_that_model(config):
+def test_an_ensemble_of_a_model_with_itself_equals_the_model(config):
     model, batch = build_model(DEEP), make_batch([7, 4, 1, 5], [6, 3, 5, 1])
     ensemble = Ensemble([model, model], batch.source)
     found = search(ensemble, SearchRequest(ensemble.encode(batch.source), config, Symbols()))
@@ -74,7 +74,7 @@ def test_a_model_with_itself_is_that_model(config):
         assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-4)
 
 
-def test_it_is_switched_and_counted_as_a_whole():
+def test_training_mode_and_parameters_are_those_of_all_members():
     members: list[nn.Module] = [build_model(SHALLOW), build_model(LEARNED)]
     ensemble = Ensemble(members, make_batch([2], [2]).source)
     assert ensemble.longest == 64
@@ -86,15 +86,15 @@ def test_it_is_switched_and_counted_as_a_whole():
     assert counted == sum(parameter.numel() for member in members for parameter in member.parameters())
 
 
-def test_the_logits_of_one_member_are_gone_before_those_of_the_next(monkeypatch):
+def test_the_logits_of_one_member_are_freed_before_those_of_the_next(monkeypatch):
     ensemble = ensemble_of(SHALLOW, DEEP, LEARNED)
-    made: list[weakref.ref[torch.Tensor]] = []
+    created: list[weakref.ref[torch.Tensor]] = []
 
     def watched(own):
         def logits(part):
-            assert all(earlier() is None for earlier in made)
+            assert all(earlier() is None for earlier in created)
             result = own(part)
-            made.append(weakref.ref(result))
+            created.append(weakref.ref(result))
             return result
 
         return logits
@@ -103,4 +103,4 @@ def test_the_logits_of_one_member_are_gone_before_those_of_the_next(monkeypatch)
         monkeypatch.setattr(member, "logits", watched(member.logits))
     with torch.inference_mode():
         ensemble.logits(torch.randn(5, sum(ensemble.widths)))
-    assert len(made) == 3
+    assert len(created) == 3

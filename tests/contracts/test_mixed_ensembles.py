@@ -20,7 +20,7 @@ from saccade.symbols import Symbols
 
 OTHERS = [name for name in FAMILIES if name != "transformer"]
 TRANSFORMER_FIRST = [("transformer", name) for name in OTHERS]
-TRANSFORMER_LAST = [(name, "transformer") for name in OTHERS]  # the mask of the ensemble is the other's
+TRANSFORMER_LAST = [(name, "transformer") for name in OTHERS]  # the mask of the ensemble is that of the other family
 MEMBER_CONTRACTS = [  # the other contracts concern one member at a time: tests/contracts/test_model_contracts.py
     contracts.test_model_satisfies_the_protocols,
     contracts.test_recorded_steps_equal_recorded_decode,
@@ -30,7 +30,9 @@ MEMBER_CONTRACTS = [  # the other contracts concern one member at a time: tests/
 ]
 SEARCHES = {
     "greedy": DecodingConfig(beam=1, max_length=8),
-    "beam": DecodingConfig(beam=3, nbest=3, max_length=8, coverage_beta=0.2),  # coverage asks for the attention too
+    "beam": DecodingConfig(
+        beam=3, nbest=3, max_length=8, coverage_beta=0.2
+    ),  # a coverage penalty reads cross-attention
     "sampling": DecodingConfig(sample=True, nbest=2, max_length=8, seed=3),
 }
 
@@ -49,7 +51,7 @@ def ensemble_of(*names: str) -> Ensemble:
 
 
 def heads(attention: tuple[Attention, ...]) -> dict[str, int]:
-    """How many heads there are of each kind, in all layers together."""
+    """The number of heads of each kind of attention, summed over layers."""
     found: dict[str, int] = {}
     for record in attention:
         found[record.kind] = found.get(record.kind, 0) + record.weights.size(1)
@@ -66,7 +68,7 @@ def test_interface_contracts(contract, pair, batch):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("pair", TRANSFORMER_LAST, ids="+".join)
-def test_the_attention_is_that_of_the_members_which_have_some(pair, batch):
+def test_attention_has_the_heads_of_all_members(pair, batch):
     ensemble = ensemble_of(*pair)
     memory = ensemble.encode(batch.source, record=True)
     found = heads(memory.attention + ensemble.decode(batch.prefix, memory, record=True).attention)
@@ -82,18 +84,18 @@ def test_the_attention_is_that_of_the_members_which_have_some(pair, batch):
 
 @pytest.mark.parametrize("pair", TRANSFORMER_FIRST, ids="+".join)
 @pytest.mark.parametrize("name", SEARCHES)
-def test_they_decode_together(name, pair, batch):
-    assert_decoded_together(ensemble_of(*pair), batch, SEARCHES[name])
+def test_log_probabilities_of_pairs_are_those_of_the_mean(name, pair, batch):
+    assert_scored_by_the_mean(ensemble_of(*pair), batch, SEARCHES[name])
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_all_families_decode_together(name, batch):
-    assert_decoded_together(ensemble_of(*FAMILIES), batch, SEARCHES[name])
+def test_log_probabilities_of_all_families_are_those_of_the_mean(name, batch):
+    assert_scored_by_the_mean(ensemble_of(*FAMILIES), batch, SEARCHES[name])
 
 
 @torch.inference_mode()
-def assert_decoded_together(ensemble: Ensemble, batch: Batch, config: DecodingConfig) -> None:
-    """What a search says of its outputs is the mean of what the members, each alone, think of them."""
+def assert_scored_by_the_mean(ensemble: Ensemble, batch: Batch, config: DecodingConfig) -> None:
+    """Check the log-probabilities of a search: by the mean of the members' probabilities."""
     symbols = Symbols()
     found = search(ensemble, SearchRequest(ensemble.encode(batch.source), config, symbols))
     assert [len(row) for row in found] == [config.nbest] * len(batch.indices)
@@ -101,11 +103,11 @@ def assert_decoded_together(ensemble: Ensemble, batch: Batch, config: DecodingCo
     written = [torch.tensor([*each.tokens, symbols.end] if each.finished else each.tokens) for each in hypotheses]
     targets = pad_sequence(written, batch_first=True, padding_value=symbols.pad)
     rows = torch.arange(len(found)).repeat_interleave(config.nbest)
-    thoughts = [
+    probabilities = [
         score(member, select(member.encode(batch.source), rows), targets, symbols).token_log_probabilities.exp()
         for member in ensemble.members
     ]
-    expected = torch.stack(thoughts).mean(0).log().sum(1)
+    expected = torch.stack(probabilities).mean(0).log().sum(1)
     assert_close(torch.tensor([each.log_probability for each in hypotheses]), expected, rtol=0, atol=1e-3)
 
 
@@ -116,7 +118,7 @@ def test_members_without_attention_are_among_the_pairs():
 
 
 @torch.inference_mode()
-def test_outputs_stand_side_by_side(batch):
+def test_outputs_of_members_are_concatenated(batch):
     ensemble = ensemble_of(*FAMILIES)
     outputs = ensemble.decode(batch.prefix, ensemble.encode(batch.source)).outputs
     for member, part in zip(ensemble.members, torch.split(outputs, ensemble.widths, -1), strict=True):

@@ -177,14 +177,13 @@ def test_hypotheses_of_a_sentence_share_its_memory(model, batch):
         assert_close(one.weights, other.weights, **CLOSE)
     order = torch.tensor([11, 9, 9, 2, 0, 1])  # hypotheses of the last and the first sentence, which are kept
     kept = torch.tensor([3, 0])
-    left = select(memory, kept)
-    again = model.step(token[order], reorder(shared.state, order, kept), left).output
+    again = model.step(token[order], reorder(shared.state, order, kept), select(memory, kept)).output
     alone = model.step(token[order], select(apart.state, order), select(memory, rows[order])).output
     assert_close(again, alone, **CLOSE)
 
 
 @pytest.mark.parametrize("sizes", [SIZES, SEPARATE], ids=["joint", "separate"])
-def test_every_parameter_gets_a_gradient_and_moves(subject, sizes):
+def test_every_parameter_has_a_gradient_and_is_updated(subject, sizes):
     model = build_model(subject, sizes).train()
     batch = make_batch([9, 9, 8, 9], [9, 8, 9, 9], sizes)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -277,20 +276,20 @@ def test_nothing_is_recorded_by_default(model, batch):
 def test_encoder_without_positions_is_permutation_equivariant(subject):
     unordered = load_family(subject[0]).unordered
     if unordered is None:
-        pytest.skip("this family always depends on order")
+        pytest.skip("the encoder of this family always depends on the order of tokens")
     batch = make_batch([7, 7], [5, 5])
     order = torch.tensor([4, 2, 0, 6, 5, 1, 3])
     permuted = Source(batch.source.values[:, order], batch.source.mask[:, order])
     for changes in ({**subject[1], **unordered}, subject[1]):
         model = build_model((subject[0], changes))
-        states, moved = model.encode(batch.source).states, model.encode(permuted).states
-        blind = unordered.items() <= choice_of((subject[0], changes)).config.model_dump().items()
-        assert torch.allclose(moved, states[:, order], **CLOSE) == blind
+        states, permuted_states = model.encode(batch.source).states, model.encode(permuted).states
+        equivariant = unordered.items() <= choice_of((subject[0], changes)).config.model_dump().items()
+        assert torch.allclose(permuted_states, states[:, order], **CLOSE) == equivariant
 
 
 def test_model_overfits_a_copy_task(subject):
     if choice_of(subject).config.model_dump().get("positions") == "none":
-        pytest.skip("a set has no order to copy")
+        pytest.skip("without positions the order of tokens cannot be copied")
     model = build_model(subject).train()
     batch = make_batch([5, 4, 5, 3], [5, 4, 5, 3])
     batch = dataclasses.replace(batch, source=Source(batch.target, batch.target_mask))

@@ -1,4 +1,4 @@
-"""Law 10: the gradients of two processes are those of one on the same batches."""
+"""Contract test of data-parallel training: two processes have the gradients of one on the same batches."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from saccade.training.optimizers import scale_and_clip
 BATCHES = [([7, 4], [6, 3]), ([2, 2, 5], [4, 4, 1]), ([3], [3])]
 Subject = tuple[str, dict[str, Any]]
 SUBJECTS: list[Subject] = [parameter.values[0] for parameter in registered_models()]
-COUNTS = [3, 1]  # with one batch the second process has nothing to do
+COUNTS = [3, 1]  # number of batches; with one, the second process has none
 
 
 def gradients(subject: Subject, group: Group, count: int) -> dict[str, torch.Tensor]:
     family, changes = subject
-    dropped = (family, {**changes, "dropout": 0.2})  # dropped units too must be those of one process
-    model = build_model(dropped).train()
-    likelihood = Likelihood(0.1, auxiliary=choice_of(dropped).config.auxiliary)
+    with_dropout = (family, {**changes, "dropout": 0.2})  # the dropout masks too must be those of one process
+    model = build_model(with_dropout).train()
+    likelihood = Likelihood(0.1, auxiliary=choice_of(with_dropout).config.auxiliary)
     batches = [make_batch(*lengths, seed=seed) for seed, lengths in enumerate(BATCHES[:count])]
     loss = accumulate(model, likelihood, batches, keys=range(len(batches)), group=group)
     scale_and_clip(model.parameters(), loss.count, 1.0)
@@ -61,9 +61,9 @@ def results(tmp_path_factory):
 @pytest.mark.parametrize("number", range(len(SUBJECTS)), ids=[parameter.id for parameter in registered_models()])
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("count", COUNTS)
-def test_10_two_processes_have_the_gradients_of_one(results, number, rank, count):
-    alone = gradients(SUBJECTS[number], Group(), count)
-    together = load_file(results / f"{number}-{count}-{rank}.safetensors")
-    assert together.keys() == alone.keys()
-    for name, gradient in alone.items():
-        assert_close(together[name], gradient, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+def test_two_processes_have_the_gradients_of_one(results, number, rank, count):
+    expected = gradients(SUBJECTS[number], Group(), count)
+    found = load_file(results / f"{number}-{count}-{rank}.safetensors")
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")

@@ -2,9 +2,9 @@
 
     python tests/crash_safety/kill_runs.py --kills 100
 
-Each run is started anew from a process that has only imported what it needs, so that the moments fall into the work and
-not into imports. Half of them are drawn evenly, half wait for something delicate: a folder that is being written, a
-validation, a new row of the log.
+Each run is forked from a process that has already imported its modules, so that kills hit the work and not imports.
+Half of the moments are drawn uniformly, the other half soon after a critical write has begun: of a checkpoint, a model
+folder, or a file of sample outputs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-DELICATE = (".step-*.partial", ".model-best.partial", ".model-last.partial", ".model-best.previous", "samples/*")
+CRITICAL = (".step-*.partial", ".model-best.partial", ".model-last.partial", ".model-best.previous", "samples/*")
 PREFIX = Path("checkpoints")
-CLOCKED = {"train.log", "timing.csv", "results.png", "config.yaml", "manifest.json", "README.md", ".lock"}
-"""Files that name the time or the run's own path; manifests hold the digests of some of them."""
+NOT_COMPARED = {"train.log", "timing.csv", "results.png", "config.yaml", "manifest.json", "README.md", ".lock"}
+"""Files that contain the time or the path of the run, and manifests, which contain the digests of some of them."""
 
 COMMON = {
     "model.family": "transformer",
@@ -72,7 +72,7 @@ RUNS = {
 
 
 def command(kind: str, data: Path, cache: Path, run: Path) -> list[str]:
-    """The words of `saccade train` for one of the runs."""
+    """The arguments of `saccade train` for one of the runs."""
     words = ["train", "--source", str(data), "--output", str(run), "--data.cache", str(cache)]
     for name, value in {**COMMON, **RUNS[kind]}.items():
         words += [f"--{name}", str(value)]
@@ -80,7 +80,7 @@ def command(kind: str, data: Path, cache: Path, run: Path) -> list[str]:
 
 
 def start(words: list[str], log: Path) -> int:
-    """Fork a process that runs one command; this process has computed nothing, so the child starts clean."""
+    """Fork a process that runs one command; the parent has no threads and no state that the child could inherit."""
     child = os.fork()
     if child:
         return child
@@ -97,7 +97,7 @@ def start(words: list[str], log: Path) -> int:
 
 
 def run_uninterrupted(words: list[str], log: Path) -> float:
-    """Run a command to its end and return how long it took."""
+    """Run a command to its end and return its duration in seconds."""
     began = time.monotonic()
     _, status = os.waitpid(start(words, log), 0)
     if status:
@@ -106,13 +106,13 @@ def run_uninterrupted(words: list[str], log: Path) -> float:
 
 
 def kill_at(child: int, moment: Callable[[], bool], limit: float) -> bool:
-    """Kill a process when `moment` says so, at the latest after `limit` seconds; False if it ended before."""
+    """Kill a process when `moment` is true, at the latest after `limit` seconds; False if it ended before."""
     began = time.monotonic()
     while time.monotonic() - began < limit and not moment():
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             if status:
-                raise SystemExit(f"a run failed by itself with status {status}")
+                raise SystemExit(f"a run failed without a kill, with status {status}")
             return False
         time.sleep(0.0005)
     os.kill(child, signal.SIGKILL)
@@ -121,12 +121,12 @@ def kill_at(child: int, moment: Callable[[], bool], limit: float) -> bool:
 
 
 def draw_moment(chooser: random.Random, run: Path, seconds: float) -> Callable[[], bool]:
-    """A moment of a run: any, or one at which something delicate has just begun."""
+    """Draw a moment: any time, or soon after a critical write has begun."""
     began = time.monotonic()
     if chooser.random() < 0.5:
         delay = chooser.uniform(0, seconds / 2)  # a resumed run has less to do than an uninterrupted one
         return lambda: time.monotonic() - began >= delay
-    pattern = chooser.choice(DELICATE)
+    pattern = chooser.choice(CRITICAL)
     parent = run / PREFIX if "step" in pattern else run
     grace = chooser.uniform(0, 0.02)
     skip = chooser.randrange(3)
@@ -144,38 +144,28 @@ def draw_moment(chooser: random.Random, run: Path, seconds: float) -> Callable[[
     def safe() -> bool:
         try:
             return moment()
-        except FileNotFoundError:  # it came and went
+        except FileNotFoundError:  # the file was removed meanwhile
             return False
 
     return safe
 
 
 def differences(first: Path, second: Path) -> list[str]:
-    """In what two finished runs differ, the clock left aside."""
+    """The differences of two finished runs, apart from times and paths."""
     names = {path.relative_to(root) for root in (first, second) for path in root.rglob("*") if path.is_file()}
     found: list[str] = []
     for name in sorted(names):
-        if name.name in (
-            "train.log",
-            "timing.csv",
-            "results.png",
-            "config.yaml",
-            "manifest.json",
-            "README.md",
-            ".lock",
-        ):
-            continue
-        if name.parts[0] == "tb":
+        if name.name in NOT_COMPARED or name.parts[0] == "tb":
             continue
         if not ((first / name).is_file() and (second / name).is_file()):
             found.append(f"{name} is in one run only")
-        elif plain(first / name) != plain(second / name):
+        elif content_without_times(first / name) != content_without_times(second / name):
             found.append(f"{name} differs")
     return found
 
 
-def plain(path: Path) -> object:
-    """The content of a file without what the clock decides."""
+def content_without_times(path: Path) -> object:
+    """The content of a file, without times."""
     if path.name != "state.json":
         return path.read_bytes()
     state = json.loads(path.read_text(encoding="utf-8"))
@@ -185,7 +175,7 @@ def plain(path: Path) -> object:
 
 
 def write_data(path: Path) -> None:
-    """Some pairs of number words."""
+    """Write a corpus of number words."""
     from saccade.data.number_words import number_pairs
 
     pairs = number_pairs(train=600, valid=0, test=0, below=10_000, seed=1).train
@@ -193,13 +183,13 @@ def write_data(path: Path) -> None:
 
 
 def main() -> int:
-    """Kill and compare until the wanted number of kills is reached."""
+    """Kill, resume and compare runs until the number of kills is reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     import saccade.cli.train
-    import saccade.training.run  # noqa: F401  (so that every child has it already)
+    import saccade.training.run  # noqa: F401  (imported before the first fork)
 
     chooser = random.Random(options.seed)
     root = Path(tempfile.mkdtemp(prefix="kills-"))
@@ -212,15 +202,13 @@ def main() -> int:
         print(f"{kind}: {seconds[kind]:.1f} s without interruption", flush=True)
     while kills < options.kills:
         kind = list(RUNS)[finished % len(RUNS)]
-        run, cache = (
-            root / f"killed-{finished}",
-            root / f"cache-{finished}",
-        )  # an empty cache: its building is killed too
+        run = root / f"killed-{finished}"
+        cache = root / f"cache-{finished}"  # empty, so that kills also hit the writing of a cache
         attempts = 0
         while True:
             words = ["train", "--resume", str(run)] if run.exists() else command(kind, data, cache, run)
             moment = draw_moment(chooser, run, seconds[kind])
-            # Runs of this length get on by themselves; the limit ends the wait for a moment that does not come.
+            # The limit ends the wait for a write that does not happen.
             if kills >= options.kills or not kill_at(start(words, log), moment, 3 * seconds[kind] + 5):
                 break
             kills += 1
@@ -236,7 +224,7 @@ def main() -> int:
         shutil.rmtree(run)
         shutil.rmtree(cache, ignore_errors=True)
         finished += 1
-    print(f"{kills} kills in {finished} runs: every run ended as the undisturbed one")
+    print(f"{kills} kills in {finished} runs: all equal the uninterrupted runs")
     shutil.rmtree(root)
     return 0
 

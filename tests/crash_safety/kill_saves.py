@@ -1,10 +1,10 @@
-"""Kill a process again and again while it saves: no torn checkpoint may ever be loaded, and none may be lost.
+"""Kill a process repeatedly while it saves: no checkpoint may be incomplete, and no finished one may be lost.
 
     python tests/crash_safety/kill_saves.py --kills 200
 
-The process saves checkpoints 1, 2, 3 … whose every number is the number of the checkpoint, and replaces a model folder
-after each; it reports each one that is safely on disk. After each kill the newest intact checkpoint must be the last
-reported one or a later one, hold its own number everywhere, and the model folder must be intact as well.
+The process saves checkpoints 1, 2, 3 … in which all numbers are the number of the checkpoint, and replaces a model
+folder after each; it reports each one that is on disk. After each kill the newest intact checkpoint must be the last
+reported one or a later one, all its numbers must be its own, and the model folder must be intact.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import tempfile
 import time
 from pathlib import Path
 
-WIDTH = 512  # makes a checkpoint of some megabytes, so that writing takes a while
+WIDTH = 512  # checkpoints of several megabytes, so that writing takes some milliseconds
 KEEP = 3
 
 
 def build(step: int):
-    """A model and an optimizer in which every number is `step`."""
+    """A model and an optimizer in which all numbers are `step`."""
     import torch
 
     model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH))
@@ -40,8 +40,8 @@ def build(step: int):
     return model, optimizer
 
 
-def save_for_ever(folder: Path, first: int, report: int) -> None:
-    """Save from number `first` on, until this process is killed."""
+def save_repeatedly(folder: Path, first: int, report: int) -> None:
+    """Save checkpoints from number `first` on, until this process is killed."""
     import torch
 
     from saccade.folder import atomic_folder, write_json
@@ -65,7 +65,7 @@ def save_for_ever(folder: Path, first: int, report: int) -> None:
 
 
 def inspect(folder: Path, reported: int) -> tuple[int, list[str]]:
-    """The number of the newest intact checkpoint, and what is wrong with what a killed process left."""
+    """The number of the newest intact checkpoint, and the faults that a kill has caused."""
     from saccade.folder import read_json, recover, verify
     from saccade.model_folder import load_tensors
     from saccade.training.checkpoints.checkpoint import find_newest_intact, list_checkpoints, load_checkpoint
@@ -79,7 +79,7 @@ def inspect(folder: Path, reported: int) -> tuple[int, list[str]]:
         step = load_checkpoint(found.path, model, optimizer).progress.step
         numbers = [*model.parameters(), *(t for state in optimizer.state.values() for t in state.values())]
         if not all(bool((number == step).all()) for number in numbers):
-            faults.append(f"checkpoint {step} holds other numbers")
+            faults.append(f"checkpoint {step} has other numbers")
         kept = len(list_checkpoints(folder / "checkpoints"))
         if kept < min(KEEP, reported):
             faults.append(f"only {kept} checkpoints are left")
@@ -95,27 +95,27 @@ def inspect(folder: Path, reported: int) -> tuple[int, list[str]]:
     return step, faults
 
 
-def hidden(folder: Path) -> list[Path]:
-    """Folders that are being written, or were."""
+def staging_folders(folder: Path) -> list[Path]:
+    """Folders that are incomplete: written at the moment, or when the process was killed."""
     return [*folder.glob(".*"), *(folder / "checkpoints").glob(".*")]
 
 
 def wait_for_writing(folder: Path, seconds: float = 5) -> None:
-    """Until a folder is being written, most likely at once."""
+    """Wait until a folder is being written."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not hidden(folder):
+    while time.monotonic() < deadline and not staging_folders(folder):
         time.sleep(0.0005)
 
 
 def main() -> int:
-    """Kill until the wanted number is reached."""
+    """Kill and inspect until the number of kills is reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     import torch
 
-    import saccade.training.checkpoints.background_saving  # noqa: F401  (so that every child has it already)
+    import saccade.training.checkpoints.background_saving  # noqa: F401  (imported before the first fork)
 
     torch.set_num_threads(1)  # a forked child must not wait for threads that it did not inherit
     chooser = random.Random(options.seed)
@@ -126,26 +126,26 @@ def main() -> int:
         child = os.fork()
         if child == 0:
             try:
-                save_for_ever(folder, newest + 1, writer)
+                save_repeatedly(folder, newest + 1, writer)
             finally:
                 os._exit(70)
         os.close(writer)
         with os.fdopen(reader) as lines:
-            for _ in range(chooser.randrange(4)):  # some saves end in peace
+            for _ in range(chooser.randrange(4)):  # saves that are not interrupted
                 reported = int(lines.readline())
             wait_for_writing(folder)
             time.sleep(chooser.uniform(0.0, 0.03))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             reported = max([reported, *map(int, lines)])
-        while_writing += bool(hidden(folder))
+        while_writing += bool(staging_folders(folder))
         newest, faults = inspect(folder, reported)
         if faults:
             print(f"after kill {number + 1}: {faults}; kept for inspection: {folder}")
             return 1
     print(
-        f"{options.kills} kills, {while_writing} of them with a folder half written, {newest} checkpoints: "
-        "none torn, none lost"
+        f"{options.kills} kills, {while_writing} of them with an incomplete folder, {newest} checkpoints: "
+        "none damaged, none lost"
     )
     shutil.rmtree(folder)
     return 0

@@ -1,4 +1,4 @@
-"""Two invented systems of known quality, for the tests of scores and of their significance."""
+"""Outputs of two synthetic systems with known error rates, for tests of scores and of their significance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Systems(NamedTuple):
 
 
 def noisy_systems(count: int, *, several: bool = False, seed: int = 1) -> Systems:
-    """References of random words, and two copies of the first with 30 % and 20 % of the words replaced."""
+    """Random references, and two systems: the first references with 30 % and 20 % of the words replaced."""
     generator = np.random.default_rng(seed)
 
     def sentence() -> list[str]:

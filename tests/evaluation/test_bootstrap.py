@@ -33,7 +33,7 @@ def test_sums_of_statistics_give_the_score(name: str, hypotheses: list[str]) -> 
 
 
 @pytest.mark.parametrize("name", sorted(METRICS))
-def test_the_fast_way_is_the_slow_obvious_way(name: str) -> None:
+def test_resampled_statistics_equal_scores_of_resampled_texts(name: str) -> None:
     data = noisy_systems(12, several=True)
     result = paired_bootstrap(name, data.baseline, data.system, data.references, samples=SAMPLES, seed=3)
 
@@ -59,7 +59,7 @@ def test_the_fast_way_is_the_slow_obvious_way(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "metric"), [("bleu", "BLEU"), ("chrf", "CHRF")])
-def test_the_figures_are_those_of_sacrebleu(name: str, metric: str) -> None:
+def test_intervals_and_p_values_equal_those_of_sacrebleu(name: str, metric: str) -> None:
     data = noisy_systems(150)
     streams = [[accepted[0] for accepted in data.references]]
     named = [("baseline", data.baseline), ("system", data.system)]
@@ -73,7 +73,7 @@ def test_the_figures_are_those_of_sacrebleu(name: str, metric: str) -> None:
     assert result.p_value == pytest.approx(system.p_value, abs=1 / 400)
 
 
-def test_resamples_drawn_one_by_one_are_those_drawn_at_once() -> None:
+def test_resampled_sums_equal_sums_over_drawn_rows() -> None:
     rows = np.arange(14.0).reshape(7, 2)
     drawn = np.random.default_rng(5).choice(7, size=(9, 7), replace=True)
     np.testing.assert_allclose(resampled_sums(rows, 9, seed=5), rows[drawn].sum(axis=1))
@@ -86,7 +86,7 @@ def test_equal_systems_do_not_differ_significantly() -> None:
     assert (result.difference.low, result.difference.value, result.difference.high) == (0, 0, 0)
 
 
-def test_a_clear_difference_is_significant_and_a_seed_repeats() -> None:
+def test_a_clear_difference_is_significant_and_reproducible() -> None:
     data = noisy_systems(200)
     result = paired_bootstrap("word-error", data.baseline, data.system, data.references, samples=200)
     assert result.p_value < 0.05
@@ -102,7 +102,7 @@ def test_a_thousand_resamples_of_a_thousand_sentences_are_fast() -> None:
     assert time.perf_counter() - start < 5
 
 
-def test_faults_are_named() -> None:
+def test_invalid_arguments_are_errors() -> None:
     with pytest.raises(SaccadeError, match="did you mean 'bleu'"):
         interval("blue", ["a"], [["a"]])
     with pytest.raises(SaccadeError, match=r"\b2\b.*\b1\b"):

@@ -14,7 +14,7 @@ from saccade.evaluation.default_metrics import default_metrics
         (["ผู้ชายกำลังนอน"], "chrf"),
     ],
 )
-def test_the_metric_that_fits_comes_first(references: list[str], first: str) -> None:
+def test_the_first_metric_depends_on_the_kind_of_references(references: list[str], first: str) -> None:
     metrics = default_metrics([[reference] for reference in references])
     assert metrics[0] == first
     assert sorted(metrics) == ["bleu", "chrf", "exact-match", "ter"]

@@ -12,7 +12,7 @@ from saccade.evaluation.report import evaluate_outputs
 HYPOTHESES, REFERENCES = ["a b c d", "e f g h"], [["a b c d"], ["e f x h"]]
 
 
-def test_a_report_holds_the_scores_in_the_order_asked() -> None:
+def test_a_report_has_the_scores_in_the_order_of_the_metrics() -> None:
     report = evaluate_outputs(HYPOTHESES, REFERENCES, ["word-error", "bleu"])
     assert report.count == 2
     assert report.scores == [score("word-error", HYPOTHESES, REFERENCES), score("bleu", HYPOTHESES, REFERENCES)]

@@ -16,7 +16,7 @@ HYPOTHESES = ["The cat sat on the mat.", "It is raining heavily today, is it not
 REFERENCES = [["The cat sat on a mat."], ["It rains heavily today, does it not?"]]
 
 
-def test_bleu_is_that_of_sacrebleu_called_directly() -> None:
+def test_bleu_equals_sacrebleu() -> None:
     expected = sacrebleu.corpus_bleu(HYPOTHESES, [[accepted[0] for accepted in REFERENCES]])
     result = score("bleu", HYPOTHESES, REFERENCES)
     assert result.value == expected.score
@@ -27,13 +27,13 @@ def test_bleu_is_that_of_sacrebleu_called_directly() -> None:
     )
 
 
-def test_bleu_by_hand() -> None:
+def test_bleu_by_formula() -> None:
     # 5 of 6 words, 3 of 5 bigrams, 2 of 4 trigrams, 1 of 3 four-grams; equal lengths, so no brevity penalty.
     result = bleu(["the cat sat on the mat"], [["the cat sat on a mat"]], tokenize="none")
     assert result.value == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
 
 
-def test_bleu_options_reach_the_score_and_the_signature() -> None:
+def test_bleu_options_change_score_and_signature() -> None:
     upper, lower = ["THE CAT SAT ON THE MAT"], [["the cat sat on the mat"]]
     assert bleu(upper, lower).value < 1
     assert bleu(upper, lower, lowercase=True).value == pytest.approx(100)
@@ -41,7 +41,7 @@ def test_bleu_options_reach_the_score_and_the_signature() -> None:
     assert "tok:char" in str(bleu(upper, lower, tokenize="char").signature)
 
 
-def test_chrf_and_ter_are_those_of_sacrebleu_called_directly() -> None:
+def test_chrf_and_ter_equal_sacrebleu() -> None:
     stream = [[accepted[0] for accepted in REFERENCES]]
     assert score("chrf", HYPOTHESES, REFERENCES).value == sacrebleu.corpus_chrf(HYPOTHESES, stream).score
     assert score("ter", HYPOTHESES, REFERENCES).value == sacrebleu.corpus_ter(HYPOTHESES, stream).score
@@ -49,7 +49,7 @@ def test_chrf_and_ter_are_those_of_sacrebleu_called_directly() -> None:
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
-def test_ragged_references_are_given_to_sacrebleu_with_gaps(name: str) -> None:
+def test_a_varying_number_of_references(name: str) -> None:
     ragged = [REFERENCES[0], [*REFERENCES[1], HYPOTHESES[1]]]
     streams = [[ragged[0][0], ragged[1][0]], [None, ragged[1][1]]]
     direct = {"bleu": sacrebleu.corpus_bleu, "chrf": sacrebleu.corpus_chrf, "ter": sacrebleu.corpus_ter}[name]
@@ -59,7 +59,7 @@ def test_ragged_references_are_given_to_sacrebleu_with_gaps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(METRICS))
-def test_a_perfect_system_and_a_second_reference_that_helps(name: str) -> None:
+def test_a_matching_second_reference_gives_a_perfect_score(name: str) -> None:
     best = 100.0 if score(name, HYPOTHESES, REFERENCES).higher_is_better else 0.0
     perfect = [[hypothesis] for hypothesis in HYPOTHESES]
     assert score(name, HYPOTHESES, perfect).value == pytest.approx(best)
@@ -69,7 +69,7 @@ def test_a_perfect_system_and_a_second_reference_that_helps(name: str) -> None:
     assert "nrefs:2" in str(score(name, HYPOTHESES, both).signature)
 
 
-def test_word_error_by_hand() -> None:
+def test_word_error_by_formula() -> None:
     # One substitution, one deletion, one insertion over 3 + 4 reference words.
     result = score("word-error", ["a x c", "e f h i"], [["a b c"], ["e f g h"]])
     assert result.value == pytest.approx(100 * 3 / 7)
@@ -78,7 +78,7 @@ def test_word_error_by_hand() -> None:
     assert not result.higher_is_better
 
 
-def test_error_rates_are_those_of_jiwer_called_directly() -> None:
+def test_error_rates_equal_jiwer() -> None:
     data = noisy_systems(50)
     firsts = [accepted[0] for accepted in data.references]
     words = score("word-error", data.system, data.references)
@@ -88,7 +88,7 @@ def test_error_rates_are_those_of_jiwer_called_directly() -> None:
     assert characters.value == pytest.approx(100 * jiwer.cer(firsts, data.system))
 
 
-def test_the_closest_reference_counts_and_of_two_the_shorter() -> None:
+def test_closest_edits_prefer_the_shorter_of_two_references() -> None:
     closest = closest_edits(["a b c"], [["x y z", "a b c d e f", "a b d"]], "word")
     assert closest == [(1, 0, 0, 3)]
     for accepted in (["a b", "a b c d"], ["a b c d", "a b"]):
@@ -96,7 +96,7 @@ def test_the_closest_reference_counts_and_of_two_the_shorter() -> None:
         assert (edits.total, edits.reference_length) == (1, 2)
 
 
-def test_every_kind_of_space_separates_words_but_is_a_character() -> None:
+def test_any_whitespace_separates_words_and_counts_as_a_character() -> None:
     assert score("word-error", ["a\tb\u00a0 c "], [["a b c"]]).value == 0
     assert score("character-error", [" a  b"], [["a b"]]).value == pytest.approx(100 / 3)
 
@@ -117,7 +117,7 @@ def test_exact_match_and_sequence_error() -> None:
     assert not error.higher_is_better
 
 
-def test_unequal_counts_name_both_numbers() -> None:
+def test_unequal_counts_are_an_error_with_both_numbers() -> None:
     for name in METRICS:
         with pytest.raises(SaccadeError, match=r"\b2\b.*\b3\b"):
             score(name, HYPOTHESES, [["a"], ["b"], ["c"]])
@@ -139,7 +139,7 @@ def test_test_sets_that_cannot_be_scored_are_errors(
     assert caught.value.where == where
 
 
-def test_unknown_names_are_answered_with_the_nearest() -> None:
+def test_an_error_for_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(SaccadeError, match=r"'wrd-error'\n.*'word-error'"):
         score("wrd-error", ["a"], [["a"]])
     with pytest.raises(SaccadeError, match=r"'13b'\n.*'13a'"):
@@ -160,7 +160,7 @@ def test_a_score_becomes_strict_json() -> None:
 
 @pytest.mark.parametrize("tokenize", ["13a", "none"])
 @pytest.mark.parametrize("advise", [False, True])
-def test_tokenized_text_is_remarked_on_where_it_should_not_be(advise, tokenize, caplog):
+def test_sacrebleu_warns_of_tokenized_text_if_advise(advise, tokenize, caplog):
     lines = ["a man sits here ."] * 200
     assert bleu(lines, [[line] for line in lines], tokenize=tokenize, advise=advise).value == pytest.approx(100.0)
     assert ("tokenized period" in caplog.text) == (advise and tokenize != "none")

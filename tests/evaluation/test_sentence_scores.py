@@ -9,22 +9,22 @@ from sacrebleu.metrics.bleu import BLEU
 from saccade.evaluation.sentence_metrics import REWARDS, gleu, ngrams, sentence_bleu
 
 
-def test_bleu_by_hand():
-    """Hits 4 of 5, 2 of 4, 1 of 3, 0 of 2; from two words on one is added to both; as long as the reference."""
+def test_bleu_by_formula():
+    """Matches: 4 of 5, 2 of 4, 1 of 3, 0 of 2 n-grams; add-one smoothing from bigrams on; no brevity penalty."""
     found = sentence_bleu(["the", "cat", "sat", "on", "mats"], ["the", "cat", "sits", "on", "mats"])
     assert found == pytest.approx((4 / 5 * 3 / 5 * 1 / 4 * 1 / 3) ** 0.25)
 
 
-def test_a_short_output_is_punished():
-    """All n-grams are right; 2 words where 4 are wanted cost exp(1 - 4 / 2)."""
+def test_the_brevity_penalty_of_a_short_output():
+    """All n-grams match; the penalty of 2 words for a reference of 4 is exp(1 - 4 / 2)."""
     assert sentence_bleu(["a", "b"], ["a", "b", "c", "d"]) == pytest.approx(math.exp(-1))
 
 
-def test_no_ngram_counts_more_often_than_the_reference_has_it():
+def test_matches_are_clipped_to_their_count_in_the_reference():
     assert sentence_bleu(["the"] * 3, ["the", "cat", "sat"]) == pytest.approx((1 / 3 * 1 / 3 * 1 / 2) ** 0.25)
 
 
-def test_bleu_is_that_of_sacrebleu():
+def test_bleu_equals_sacrebleu():
     theirs = BLEU(smooth_method="add-k", smooth_value=1, effective_order=True, tokenize="none")
     chooser = random.Random(0)
     for _ in range(300):
@@ -33,8 +33,8 @@ def test_bleu_is_that_of_sacrebleu():
         assert sentence_bleu(output, reference) == pytest.approx(expected, abs=1e-9)
 
 
-def test_gleu_by_hand():
-    """Output: 3 + 2 + 1 n-grams, reference 4 + 3 + 2 + 1; hits are a, b, c, (b, c): recall 4 of 10 is the smaller."""
+def test_gleu_by_formula():
+    """Output: 3 + 2 + 1 n-grams; reference: 4 + 3 + 2 + 1; matches: a, b, c, (b, c); recall, 4 of 10, is smaller."""
     assert gleu(["a", "b", "c"], ["a", "x", "b", "c"]) == pytest.approx(4 / 10)
     assert gleu(["a", "x", "b", "c"], ["a", "b", "c"]) == pytest.approx(4 / 10)
 
@@ -48,7 +48,7 @@ def test_gleu_is_symmetric_and_between_0_and_1():
 
 @pytest.mark.parametrize("name", REWARDS)
 @pytest.mark.parametrize("words", [[], ["a"], ["a", "b", "c"], ["a"] * 7], ids=len)
-def test_the_reference_itself_has_1_and_other_words_have_0(name, words):
+def test_the_reference_scores_1_and_other_words_score_0(name, words):
     assert REWARDS[name](words, words) == pytest.approx(1)
     assert REWARDS[name](["x"] * 5, words) == 0
     assert REWARDS[name]([], ["x"]) == 0

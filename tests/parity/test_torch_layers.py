@@ -1,4 +1,4 @@
-"""Our Transformer against torch's own layers with the same weights."""
+"""Parity of the Transformer with PyTorch's Transformer layers, with the same weights."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def torch_decoder_layer(ours: DecoderLayer, norm: str) -> nn.TransformerDecoderL
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_our_stacks_are_those_of_torch(norm):
+def test_stacks_equal_torch_layers(norm):
     model = build_model(("transformer", {"norm": norm}))
     batch = make_batch([7, 4, 2], [6, 3, 5])
     memory = model.encode(batch.source)

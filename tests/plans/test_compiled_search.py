@@ -1,4 +1,4 @@
-"""Searches in one call to a kernel, against the Python searches with the PyTorch references."""
+"""Searches in one kernel call, compared with the Python searches on PyTorch references."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_search_uses_the_plan(monkeypatch):
         )
 
 
-def test_limits_are_those_of_each_sentence():
+def test_each_sentence_has_its_own_length_limit():
     model, source = sharp_model({"norm": "pre"}), source_of([*SOURCES[:2], [20, 21, 22, 8, 4, 9, 9, 2]])
     config = DecodingConfig(beam=4, nbest=4, max_length_factor=1.5, max_length_offset=1)
     found = compiled_search(TransformerPlan(model), request_of(source, config))
@@ -143,7 +143,7 @@ def test_the_next_sentence_takes_the_slot_of_one_that_ends(beam, min_length, cha
     config = DecodingConfig(
         beam=beam, nbest=min(2, beam), max_length_factor=1.0, max_length_offset=3, min_length=min_length
     )
-    model, source = sharp_model(changes, seed=4), source_of(sentences(200))  # more than are searched together
+    model, source = sharp_model(changes, seed=4), source_of(sentences(200))  # more sentences than slots
     found = compiled_search(TransformerPlan(model), request_of(memory_of(model, source), config))
     assert_equal_hypotheses(found, python_search(model, source, config))
     assert len({len(some[0].tokens) for some in found}) > 2
@@ -271,7 +271,7 @@ def test_nan_ends_only_its_own_sentence(where, beam):
         assert [some[0].tokens for some in found[6:]] == [some[0].tokens for some in before[6:]]
 
 
-def test_sources_with_holes_and_empty_sources():
+def test_source_masks_with_gaps_and_empty_sources():
     model, config = sharp_model({"norm": "pre"}), DecodingConfig(beam=2, max_length=6)
     mask = torch.tensor([[1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool()
     source = Source(torch.randint(4, 9, (3, 6), generator=torch.Generator().manual_seed(1)), mask)

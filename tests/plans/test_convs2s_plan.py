@@ -1,4 +1,4 @@
-"""The plan of ConvS2S computes what the model computes, and follows every change of the model."""
+"""The plan of ConvS2S equals the model, and notices every change of the model."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_interface_contracts(contract, gradients):
         contract(*arguments[: contract.__code__.co_argcount])
 
 
-def test_states_show_what_is_computed_once_for_each_token():
+def test_the_kind_of_state_depends_on_gradients_and_int8_weights():
     model, memory = make({}), make({}).encode(repeated_batch().source)
     with torch.no_grad():
         assert isinstance(ConvS2SPlan(model).start(memory), PlanState)

@@ -150,8 +150,8 @@ def test_a_plan_is_rebuilt_after_changes(model, change):
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @torch.no_grad()
-def test_a_compiled_search_follows_changes(model, change):
-    """A search alone, without an encoder call before it."""
+def test_a_compiled_search_notices_changes(model, change):
+    """The search is the first call after the change."""
     plan = TransformerPlan(model)
     change(model)
     searched = search(plan, SearchRequest(BATCH.source, CONFIG, SYMBOLS, scores=True))
@@ -161,7 +161,7 @@ def test_a_compiled_search_follows_changes(model, change):
 
 @pytest.mark.parametrize("quantize", [False, True])
 @torch.no_grad()
-def test_a_plan_follows_a_change_of_dtype(model, quantize):
+def test_a_plan_notices_a_change_of_dtype(model, quantize):
     plan = plan_for(model, quantize=quantize)
     outputs(plan)
     model.double()
@@ -286,7 +286,7 @@ def test_a_plan_does_not_depend_on_the_default_device(model):
 @pytest.mark.usefixtures("int8_required")
 @pytest.mark.parametrize("family", ["transformer", "bahdanau"])
 @torch.no_grad()
-def test_int8_weights_follow_changes(family):
+def test_int8_weights_are_quantized_again_after_changes(family):
     model = build_model((family, {}))
     plan = plan_for(model, quantize=True)
     exact, found = outputs(model), outputs(plan)
@@ -300,22 +300,22 @@ def test_int8_weights_follow_changes(family):
 
 
 @torch.no_grad()
-def test_a_plan_follows_the_training_mode(model):
-    dropping = build_model(("transformer", {"norm": "pre", "width": 16, "heads": 2, "dropout": 0.5}))
-    dropping.load_state_dict(model.state_dict())
-    plan = TransformerPlan(dropping)
+def test_a_plan_notices_the_training_mode(model):
+    with_dropout = build_model(("transformer", {"norm": "pre", "width": 16, "heads": 2, "dropout": 0.5}))
+    with_dropout.load_state_dict(model.state_dict())
+    plan = TransformerPlan(with_dropout)
     expected = outputs(plan)
-    dropping.decoder[1].train()
+    with_dropout.decoder[1].train()
     assert plan.current().decoder is None
     assert plan.current().encoder is not None
     found = [outputs(plan)[1] for _ in range(2)]
     assert not torch.equal(found[0], found[1])
-    dropping.eval()
+    with_dropout.eval()
     assert_close(outputs(plan), expected, rtol=0, atol=0)
 
 
 @torch.no_grad()
-def test_nothing_is_compiled_again_while_nothing_changes(model, monkeypatch):
+def test_an_unchanged_model_is_compiled_once(model, monkeypatch):
     plan = TransformerPlan(model)
     compiled = plan.compiled
     monkeypatch.setattr(transformer_plan, "make_stack", None)
@@ -326,7 +326,7 @@ def test_nothing_is_compiled_again_while_nothing_changes(model, monkeypatch):
 
 @pytest.mark.usefixtures("int8_required")
 @torch.no_grad()
-def test_the_int8_screen_follows_the_output_layer(model):
+def test_the_int8_screen_is_built_again_after_changes_of_the_output_layer(model):
     plan = TransformerPlan(model)
     screen = plan.compiled.output_screen
     assert screen is not None
@@ -336,7 +336,7 @@ def test_the_int8_screen_follows_the_output_layer(model):
 
 
 def test_the_fingerprint_covers_every_module_and_parameter(model):
-    """A change of any one of them ends the fingerprint, and undoing it restores the fingerprint."""
+    """Any change makes the fingerprint differ; undoing it makes the fingerprint match again."""
     fingerprint = Fingerprint(model)
     for module in model.modules():
         module.training = True
@@ -399,7 +399,7 @@ def test_a_copied_decoding_state_steps_equally(model, quantize, called_kernels):
     expected = [step.output for step in two_steps(plan, state, memory)]
     del state
     gc.collect()
-    junk = [torch.full((2, 48), 9.0) for _ in range(50)]  # in the memory that was freed, if any of it was in use
+    junk = [torch.full((2, 48), 9.0) for _ in range(50)]  # overwrites freed memory, which must not be read any more
     found = [step.output for step in two_steps(plan, copied, memory)]
     assert len(junk) == 50
     assert_close(found, expected, rtol=0, atol=0)
@@ -412,8 +412,8 @@ def two_steps(plan, state, memory):
 
 
 @torch.no_grad()
-def test_a_state_serves_several_branches(model):
-    """Neither a step nor a search overwrites a state."""
+def test_a_state_can_be_stepped_several_times(model):
+    """A step does not overwrite a state."""
     plan, memory = TransformerPlan(model), model.encode(BATCH.source)
     state = plan.step(BATCH.prefix[:, 0], plan.start(memory), memory).state
     step = partial(plan.step, state=state, memory=memory)
@@ -424,7 +424,7 @@ def test_a_state_serves_several_branches(model):
 
 
 @torch.no_grad()
-def test_models_without_kernels_are_left_to_the_model():
+def test_layers_without_kernels_are_computed_by_the_model():
     for changes in ({"radius": 2}, {"experts": 4, "experts_per_token": 2}):
         model = build_model(("transformer", changes))
         plan = TransformerPlan(model)

@@ -1,4 +1,4 @@
-"""An encoder, or a decoder step, in one call to a kernel, against the model with the PyTorch references."""
+"""An encoder or a decoder step in one kernel call, compared with the model on PyTorch references."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reference_steps(model, batch):
 
 
 def model_with_random_vectors(changes):
-    """Biases and norms too are not what they are initialized with."""
+    """A model in which biases and norms are random too."""
     model = build_model(("transformer", changes))
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
@@ -86,7 +86,7 @@ def test_steps_of_hypotheses_that_search_reorders(called_kernels):
 
 
 @torch.no_grad()
-def test_masks_with_holes_and_empty_masks(called_kernels):
+def test_masks_with_gaps_and_empty_masks(called_kernels):
     model, values = build_model(("transformer", SMALL)), torch.randint(4, 9, (3, 6))
     mask = torch.tensor([[1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]).bool()
     found = TransformerPlan(model).encode(Source(values, mask)).states
