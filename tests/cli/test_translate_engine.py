@@ -11,6 +11,7 @@ import pytest
 from command_line import Saccade
 
 from saccade.cli.main import main
+from saccade.ops.int8_linear import int8_available
 
 TEXT = "seven\n\none hundred and twenty-one\nfive\nnine hundred\n"
 
@@ -68,7 +69,8 @@ def test_int8(engine: str, run: Path, saccade: Saccade) -> None:
     result = saccade(*options, "--precision", "int8", stdin=TEXT)
     assert (result.code, result.err, result.out.count("\n")) == (0, "", 5)
     changed = result.out != saccade(*options, stdin=TEXT).out
-    assert changed == (engine == "auto")  # int8 changes scores; those of CTranslate2 are computed by torch in float32
+    # Int8 changes the scores of torch. Those of CTranslate2, and of torch without int8 kernels, are float32.
+    assert changed == (engine == "auto" and int8_available())
 
 
 def test_evaluation_records_the_precision(run: Path, data: Path, saccade: Saccade) -> None:

@@ -39,10 +39,11 @@ def test_json_on_stdout_and_in_a_file(run: Path, tmp_path: Path, saccade: Saccad
 
 
 def test_failed_check_exits_with_1(run: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade) -> None:
-    original = varlen_attention.attend_padded  # the path of recorded attention, here with a wrong scale
+    original = varlen_attention.attend_padded
 
-    def attend_padded(query, *others, **options):
-        return original(2 * query, *others, **options)
+    def attend_padded(query, *others, record, **options):
+        """Recorded attention, with a wrong scale."""
+        return original(2 * query if record else query, *others, record=record, **options)
 
     monkeypatch.setattr(varlen_attention, "attend_padded", attend_padded)
     result = saccade("verify", run, "--sentences", 3)
