@@ -437,8 +437,8 @@ def speed_jobs() -> dict[str, tuple[str, dict[str, Any]]]:
                 for single in (False, True):
                     settings = {"beam": beam, "precision": precision, "single": single}
                     settings |= {"run": size, "sentences": alone if single else batched}
-                    way = "single" if single else "batched"
-                    jobs[f"decoding-{size}-{precision}-{name}-{way}"] = ("decoding", settings)
+                    mode = "single" if single else "batched"
+                    jobs[f"decoding-{size}-{precision}-{name}-{mode}"] = ("decoding", settings)
     for family in ("convs2s", "bahdanau"):
         settings = {"run": family, "beam": 5, "precision": "float32", "single": False, "sentences": 300}
         jobs[f"decoding-{family}"] = ("decoding", settings)

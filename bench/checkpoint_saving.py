@@ -104,12 +104,12 @@ def main() -> None:
         "step_seconds": step,
         "blocked_share_of_a_step": stall / step,
         "slowed_share_of_a_step": extra / step,
-        "stall_a_step_at_one_save_in_100": (stall + max(0.0, extra)) / (SAVE_EVERY * step),
+        "stall_share_of_a_step_on_average": (stall + max(0.0, extra)) / (SAVE_EVERY * step),
     }
     print(f"{options.preset}: a step {1000 * step:.0f} ms, a checkpoint {size / 1e6:.1f} MB, {len(blocked)} saves")
     print(f"blocked by a save: {1000 * stall:.1f} ms, {stall / step:.1%} of a step")
     print(f"slower steps during writing: {1000 * extra:+.1f} ms per save, {extra / step:+.1%} of a step")
-    print(f"with one save per {SAVE_EVERY} steps: {found['stall_a_step_at_one_save_in_100']:.3%} of a step on average")
+    print(f"with one save per {SAVE_EVERY} steps: {found['stall_share_of_a_step_on_average']:.3%} of a step on average")
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 

@@ -43,8 +43,8 @@ class Series:
     unit: str
     more_is_better: bool = True
     values: dict[str, list[float | None]] = field(default_factory=dict)
-    flops_a_unit: float | None = None  # floating-point operations per unit, to compare with the machine limit
-    bytes_a_unit: float | None = None  # bytes of weights read per unit, to compare with the machine limit
+    flops_per_unit: float | None = None  # to compare with the machine limit
+    bytes_per_unit: float | None = None  # of weights that are read, to compare with the machine limit
     notes: dict[str, str] = field(default_factory=dict)  # settings of a system
     scores: dict[str, float] = field(default_factory=dict)  # BLEU of the outputs
 

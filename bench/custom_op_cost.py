@@ -1,4 +1,4 @@
-"""What an op costs as an autograd.Function, and as a torch.library custom op, on the same kernel.
+"""Call overhead of an op as an autograd.Function and as a torch.library custom op, on the same kernel.
 
     python -m bench.custom_op_cost
 
@@ -64,18 +64,18 @@ def microseconds(call: Callable[[], Any]) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     x, weight, bias = (torch.randn(shape, requires_grad=True) for shape in ((16, 128), (128,), (128,)))
-    ways = {
+    implementations = {
         "autograd.Function": lambda: LayerNormKernel.apply(x, weight, bias, EPSILON),
         "custom op": lambda: layer_norm(x, weight, bias)[0],
     }
     for name, training in (("forward", False), ("forward and backward", True)):
-        best = dict.fromkeys(ways, float("inf"))
+        best = dict.fromkeys(implementations, float("inf"))
         with torch.set_grad_enabled(training):
             for _ in range(REPETITIONS):
-                for way, call in ways.items():
+                for kind, call in implementations.items():
                     full = (lambda call=call: call().sum().backward()) if training else call
-                    best[way] = min(best[way], microseconds(full))
-        print(f"{name}: " + ", ".join(f"{way} {time:.1f} µs" for way, time in best.items()))
+                    best[kind] = min(best[kind], microseconds(full))
+        print(f"{name}: " + ", ".join(f"{kind} {time:.1f} µs" for kind, time in best.items()))
 
 
 if __name__ == "__main__":

@@ -334,9 +334,9 @@ def record_costs(comparison: Comparison, result: Mapping[str, Any] | None) -> No
         kind, beam = one.name.split()
         target = result["target_tokens"][beam]
         if kind == "beam":
-            one.flops_a_unit = 2 * (encoder * result["source_tokens"] + int(beam) * decoder * target)
+            one.flops_per_unit = 2 * (encoder * result["source_tokens"] + int(beam) * decoder * target)
         else:
-            one.bytes_a_unit = 4 * (encoder + decoder * target)
+            one.bytes_per_unit = 4 * (encoder + decoder * target)
 
 
 def shortened(path: Path, lines: int) -> Path:

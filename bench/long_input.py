@@ -120,7 +120,7 @@ def measure(kind: str, length: int, options: argparse.Namespace) -> dict[str, fl
 
 
 def documents(pairs: int, length: int) -> Corpus:
-    """Random documents of equal length whose target is their source."""
+    """Random documents of equal length for a copy task: targets are the sources."""
     generator = np.random.default_rng(0)
     ids = generator.integers(4, VOCABULARY, (pairs, length)).astype(np.int32)
     ids[:, -1] = Symbols.end

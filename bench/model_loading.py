@@ -54,9 +54,10 @@ def main() -> None:
         options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
-def seconds(work: Callable[[], object]) -> float:
+def seconds(call: Callable[[], object]) -> float:
+    """The duration of one call."""
     began = time.perf_counter()
-    work()
+    call()
     return time.perf_counter() - began
 
 

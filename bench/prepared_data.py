@@ -22,7 +22,7 @@ from bench.sizes import BATCH_TOKENS, SIZES, Size
 
 GENERATED_PAIRS = 30_000
 TEXTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
-TOKENISED = "{}.lc.norm.tok.{}"  # file names in the folder tok of Multi30k
+TOKENIZED = "{}.lc.norm.tok.{}"  # file names in the folder tok of Multi30k
 
 
 class DataError(Exception):
@@ -108,8 +108,13 @@ def tokenize_corpus(size: Size, folder: Path, texts: list[str]) -> None:
     peer = environment("pieces")
     if not peer.ready:
         raise DataError(f"tokenization failed: sentencepiece {peer.reason}")
-    cut = [str(folder / f"train.{side}") for side in ("source", "target")]
-    job = {"name": f"pieces-{size.pieces}", "folder": str(folder), "texts": texts, "pieces": size.pieces, "cut": cut}
+    job = {
+        "name": f"pieces-{size.pieces}",
+        "folder": str(folder),
+        "texts": texts,
+        "pieces": size.pieces,
+        "texts_to_tokenize": [str(folder / f"train.{side}") for side in ("source", "target")],
+    }
     outcome = run_job("pieces", job)
     if outcome.result is None:
         raise DataError(f"tokenization failed: {outcome.reason}")

@@ -29,7 +29,7 @@ from bench.machine import describe_machine, today
 from bench.models import SACCADE, NoModelError, call
 from bench.paths import CACHE, RESULTS, ROOT, multi30k
 from bench.peers.job import read_lines
-from bench.prepared_data import TOKENISED, DataError, copy_corpus, tokenize_corpus
+from bench.prepared_data import TOKENIZED, DataError, copy_corpus, tokenize_corpus
 from bench.processes import run_job
 from bench.quality_plot import plot_quality
 from bench.sizes import BATCH_TOKENS, DROPOUT, LABEL_SMOOTHING, SIZES
@@ -94,7 +94,7 @@ def peer_point(peer: str, origin: Path, minutes: float) -> Point:
     shutil.rmtree(folder, ignore_errors=True)
     work = folder / "work"
     work.mkdir(parents=True)
-    copy_corpus(origin, work, TOKENISED)
+    copy_corpus(origin, work, TOKENIZED)
     began = time.time()
     tokenize_corpus(SIZES["tiny"], work, [str(work / "train.source"), str(work / "train.target")])
     job = {
@@ -128,7 +128,7 @@ def saccade_points(origin: Path, recipes: list[Path], minutes: list[float]) -> I
     shutil.rmtree(folder, ignore_errors=True)
     work = folder / "work"
     work.mkdir(parents=True)
-    copy_corpus(origin, work, TOKENISED)
+    copy_corpus(origin, work, TOKENIZED)
     run, number, spent, trained = folder, 0, 0.0, 0.0  # total minutes, and minutes of the current run
     for mark in minutes:
         while mark - spent > MIN_MINUTES_TO_START:

@@ -40,14 +40,14 @@ def main() -> None:
         "date": today(),
         "machine": describe_machine(),
         "environments": describe_environments(environments),
-        "contests": [],
+        "comparisons": [],
     }
     options.output.mkdir(parents=True, exist_ok=True)
     titles = {title_of(section, size) for section in options.only for size in options.sizes}
     path, found = merge(found, options.output / f"{options.name or found['date']}.json", titles)
     for section in options.only:
         for size in options.sizes:
-            found["contests"].append(compare(section, size, environments, options).to_json())
+            found["comparisons"].append(compare(section, size, environments, options).to_json())
             write(found, path)  # after every part, because all parts take hours
     print(report(found))
 
@@ -92,7 +92,7 @@ def merge(found: dict[str, Any], path: Path, titles: set[str]) -> tuple[Path, di
     number, name = 1, path.stem
     while path.is_file():
         before = json.loads(path.read_text(encoding="utf-8"))
-        existing = {comparison["title"] for comparison in before["contests"]}
+        existing = {comparison["title"] for comparison in before["comparisons"]}
         clean = not str(found["machine"]["commit"]).endswith("+")
         if clean and before["machine"] == found["machine"] and not existing & titles:
             return path, {**before, "environments": {**before["environments"], **found["environments"]}}

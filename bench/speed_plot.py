@@ -20,7 +20,7 @@ def plot_speed(found: dict[str, Any], path: Path) -> bool:
 
     series = [
         one
-        for comparison in found["contests"]
+        for comparison in found["comparisons"]
         for one in Comparison.from_json(comparison).series
         if one.reference and len(one.values) > 1
     ]

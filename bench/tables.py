@@ -33,7 +33,7 @@ def series_table(series: Series, comparison: Comparison) -> str:
         row.append(f"{series.scores[name]:.1f}" if name in series.scores else "")
         row.append(series.notes.get(name, ""))
         rows.append(row)
-    limit = "of memory bandwidth" if series.bytes_a_unit else "of matmul rate"
+    limit = "of memory bandwidth" if series.bytes_per_unit else "of matmul rate"
     header = ["", series.unit, "Saccade is faster by", limit, "BLEU", "with"]
     kept = [column for column in range(len(header)) if column in (0, 1, 2, 5) or any(row[column] for row in rows)]
     return markdown_table([header[column] for column in kept], [[row[column] for column in kept] for row in rows])
@@ -47,10 +47,10 @@ def share_of_limit(series: Series, comparison: Comparison, name: str) -> str:
         if value is None or limits is None:
             continue
         units = value if series.more_is_better else 1000 / value
-        if series.flops_a_unit:
-            shares.append(100 * units * series.flops_a_unit / limits["flops"])
-        elif series.bytes_a_unit:
-            weight = series.bytes_a_unit / 4 if "int8" in name else series.bytes_a_unit
+        if series.flops_per_unit:
+            shares.append(100 * units * series.flops_per_unit / limits["flops"])
+        elif series.bytes_per_unit:
+            weight = series.bytes_per_unit / 4 if "int8" in name else series.bytes_per_unit
             shares.append(100 * units * weight / limits["bytes"])
     return Spread.of(shares).text(1) + " %" if shares else ""
 
@@ -90,5 +90,5 @@ def report(found: dict[str, Any]) -> str:
         f"{machine['python']}, torch {machine['versions']['torch']}; Saccade {machine['saccade']}, commit "
         f"{machine['commit']}. Alternating rounds; medians with the range in brackets.",
     ]
-    parts += [comparison_text(Comparison.from_json(comparison)) for comparison in found["contests"]]
+    parts += [comparison_text(Comparison.from_json(comparison)) for comparison in found["comparisons"]]
     return "\n\n".join(parts) + "\n"

@@ -78,7 +78,7 @@ def measure(entry: Entry, size_name: str, size: Size, work: PreparedData, series
     if outcome.result is None:
         return Measurement(reason=outcome.reason)
     if "flops_per_token" in outcome.result:
-        series.flops_a_unit = outcome.result["flops_per_token"]
+        series.flops_per_unit = outcome.result["flops_per_token"]
     series.notes[entry.name] = f"{outcome.result['version']}, {outcome.result['megabytes']:,.0f} MB"
     return Measurement({"tokens": sum(outcome.result["tokens"]) / sum(outcome.result["seconds"])})
 

@@ -77,12 +77,12 @@ def main() -> None:
     model = choose({"preset": options.preset}).build(vocabulary_sizes(tokenizers)).train()
     objective = Likelihood(0.1)
     # One pool for the whole corpus, so that the position in the epoch is the number of the batch.
-    order = BatchSampler(corpus, batch_tokens=options.batch_tokens, seed=1, pool=1_000_000)
+    sampler = BatchSampler(corpus, batch_tokens=options.batch_tokens, seed=1, pool=1_000_000)
     loop = Loop(
         model,
         lambda _: objective,
         make_optimizer(model, TrainingConfig()),
-        order,
+        sampler,
         symbols=tokenizers.target.symbols,
         rate=lambda step: 1e-4,
         seed=1,
@@ -90,11 +90,11 @@ def main() -> None:
         clip_norm=1.0,
         group=group,
     )
-    plan = [planned.indices for planned in order.rest_of_epoch(EpochPosition())]
+    plan = [planned.indices for planned in sampler.rest_of_epoch(EpochPosition())]
     parameters = sum(parameter.numel() for parameter in model.parameters())
     update = f"updates of {options.accumulate} x {options.batch_tokens} tokens"
     log(f"{options.preset}, {parameters:,} parameters, {name}, {update}")
-    log(f"{order.padding:.1%} padding, {group.size} processes x {threads} threads, torch {torch.__version__}")
+    log(f"{sampler.padding:.1%} padding, {group.size} processes x {threads} threads, torch {torch.__version__}")
 
     updates = loop.updates()
     for _ in range(3):
@@ -109,12 +109,12 @@ def main() -> None:
         seconds = time.perf_counter() - began
         peak = (peak + matmul_rate_of_all_cores(group, cores, threads, options.product_seconds)) / 2
         batches = plan[first : loop.progress.position.batch]
-        work = sum(flops_without_padding(model, objective, corpus, batch) for batch in batches)
+        flops = sum(flops_without_padding(model, objective, corpus, batch) for batch in batches)
         row = {
             "tokens_per_second": tokens / seconds,
-            "model": work / seconds,
+            "model": flops / seconds,
             "matmul": peak,
-            "share": work / seconds / peak,
+            "share": flops / seconds / peak,
         }
         rows.append(row)
         log(f"round {number + 1}: {line(row)}")

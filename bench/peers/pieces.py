@@ -30,7 +30,7 @@ def main() -> None:
     model = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
     pieces = [model.id_to_piece(number) for number in range(model.get_piece_size())]
     (folder / "pieces.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    for text in job["cut"]:
+    for text in job["texts_to_tokenize"]:
         with Path(f"{text}.ids").open("w", encoding="ascii") as file:
             for line in read_lines(text):
                 file.write(" ".join(map(str, [*model.encode(line), END])) + "\n")

@@ -52,13 +52,13 @@ def corpus_of(work: Path) -> Corpus:
 
 
 def plan(job: dict[str, Any]) -> dict[str, Any]:
-    """The example indices of every batch in the first epoch, for toolkits that take ready batches."""
-    order = order_of(corpus_of(Path(job["work"])), job)
-    batches = [planned.indices.tolist() for planned in order.rest_of_epoch(EpochPosition())]
-    return {"plan": batches, "padding": order.padding}
+    """The example indices of every batch in the first epoch, for toolkits that can use given batches."""
+    sampler = sampler_of(corpus_of(Path(job["work"])), job)
+    batches = [planned.indices.tolist() for planned in sampler.rest_of_epoch(EpochPosition())]
+    return {"plan": batches, "padding": sampler.padding}
 
 
-def order_of(corpus: Corpus, job: dict[str, Any]) -> BatchSampler:
+def sampler_of(corpus: Corpus, job: dict[str, Any]) -> BatchSampler:
     return BatchSampler(corpus, batch_tokens=job["batch_tokens"], seed=1)
 
 
@@ -67,7 +67,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     settings = TrainingConfig(label_smoothing=job["label_smoothing"])
     configure_process(settings)
     corpus, size = corpus_of(Path(job["work"])), job["size"]
-    order = order_of(corpus, job)
+    sampler = sampler_of(corpus, job)
     torch.manual_seed(1)
     sizes = VocabularySizes(size["pieces"], size["pieces"], joint=True)
     model = choose({"preset": size["preset"], "dropout": job["dropout"]}).build(sizes).train()
@@ -76,21 +76,21 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     loop = make_loop(
         model,
         lambda _: objective,
-        order,
+        sampler,
         settings,
         rate=lambda step: 1e-4,
         symbols=Symbols(),
         device=device,
         autocast=Compute(device, "float32").autocast,
     )
-    batches = itertools.islice(order.rest_of_epoch(EpochPosition()), 3)
+    batches = itertools.islice(sampler.rest_of_epoch(EpochPosition()), 3)
     rates = [FlopRate.measure(model, objective, collate(corpus, planned.indices)).per_token for planned in batches]
     updates = UpdateTimer(job["warmup"], job["updates"])
     for update in loop.updates():
         if updates.record(update.target_tokens):
             break
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    flops = {"flops_per_token": sum(rates) / len(rates), "parameters": parameters, "padding": order.padding}
+    flops = {"flops_per_token": sum(rates) / len(rates), "parameters": parameters, "padding": sampler.padding}
     return {**updates.result(), **flops}
 
 
@@ -108,7 +108,7 @@ def load(job: dict[str, Any]) -> Any:
 
 
 def limits_of(job: dict[str, Any]) -> dict[str, int]:
-    """Settings for outputs of a fixed length, if the job asks for it."""
+    """Settings for outputs of a fixed length, if the job has one."""
     length = job["size"]["length"]
     return {"min_length": length, "max_length": length} if length else {}
 

@@ -25,11 +25,11 @@ MACHINE = {
 
 
 def example_comparison() -> Comparison:
-    tokens = Series("tokens", "training a tiny one", "target tokens/s", flops_a_unit=1e6)
+    tokens = Series("tokens", "training a tiny one", "target tokens/s", flops_per_unit=1e6)
     tokens.values = {"Saccade": [100.0, 120.0, 90.0], "slow": [50.0, 40.0, 45.0], "once": [None, 240.0]}
     single = Series("single", "one at a time", "ms a sentence", more_is_better=False)
     single.values = {"Saccade (torch)": [10.0, 10.0], "fast": [5.0, 4.0]}
-    single.bytes_a_unit = 1e6
+    single.bytes_per_unit = 1e6
     turn = {"flops": 1e9, "bytes": 1e10, "threads": 2}
     limits: dict = {name: [turn] * 3 for name in ("Saccade", "slow", "fast")} | {"once": [None, turn]}
     return Comparison("training tiny", [tokens, single], limits, {"gone": "does not install | at all"}, ["a remark"])
@@ -123,23 +123,23 @@ def test_markdown_table_columns():
 
 
 def test_report_and_plot(tmp_path):
-    found = {"date": "2026-01-01", "machine": MACHINE, "environments": {}, "contests": []}
-    found["contests"] = [example_comparison().to_json()]
+    found = {"date": "2026-01-01", "machine": MACHINE, "environments": {}, "comparisons": []}
+    found["comparisons"] = [example_comparison().to_json()]
     assert "an example CPU, 2 cores" in report(found)
     assert plot_speed(found, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-    assert not plot_speed({**found, "contests": []}, tmp_path / "y.png")
+    assert not plot_speed({**found, "comparisons": []}, tmp_path / "y.png")
 
 
 def test_parts_of_one_day_share_a_file_unless_something_changed(tmp_path):
     found = {"date": "2026-01-01", "machine": MACHINE, "environments": {"eole": {}}}
     training = example_comparison().to_json()
     path = tmp_path / "2026-01-01.json"
-    path.write_text(json.dumps({**found, "contests": [training]}))
-    new = {**found, "environments": {"joeynmt": {}}, "contests": []}
+    path.write_text(json.dumps({**found, "comparisons": [training]}))
+    new = {**found, "environments": {"joeynmt": {}}, "comparisons": []}
     same, merged = merge(new, path, {"decoding tiny"})
     assert same == path
-    assert merged["contests"] == [training]
+    assert merged["comparisons"] == [training]
     assert merged["environments"].keys() == {"eole", "joeynmt"}
     second = tmp_path / "2026-01-01-2.json"
     assert merge(new, path, {"decoding tiny", "training tiny"}) == (second, new)  # nothing is overwritten
