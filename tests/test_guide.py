@@ -1,4 +1,4 @@
-"""The example in the guide is a model like any other: it obeys the contracts."""
+"""The example model of the guide passes the contract tests."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def test_interface_contracts(contract):
 
 
 def test_training_contracts(tmp_path):
-    contracts.test_every_parameter_gets_a_gradient_and_moves(SUBJECT, SIZES)
+    contracts.test_every_parameter_has_a_gradient_and_is_updated(SUBJECT, SIZES)
     contracts.test_saved_model_equals_loaded_model(SUBJECT, tmp_path)
     contracts.test_model_overfits_a_copy_task(SUBJECT)
