@@ -24,11 +24,13 @@ from saccade.file_names import check_file_name
 if TYPE_CHECKING:
     from saccade.decoding.config import DecodingConfig
     from saccade.evaluation.bootstrap import Comparison, Interval
+    from saccade.evaluation.comet import CometTestSet
     from saccade.evaluation.metrics import Score
     from saccade.evaluation.report import Report
     from saccade.inference.translator import Translator
 
 PERPLEXITY = "perplexity"
+COMET = "comet"
 DEFAULT_TOKENIZE = "13a"
 
 EVALUATE_PAGE = HelpPage(
@@ -68,9 +70,17 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="bleu, chrf, ter, exact-match, sequence-error, word-error, symbol-error, character-error, perplexity;"
-            " can be repeated.  [default: bleu, chrf, ter, exact-match and perplexity; for single words, exact-match"
+            help="bleu, chrf, ter, exact-match, sequence-error, word-error, symbol-error, character-error, comet,"
+            " perplexity; can be repeated.  [default: bleu, chrf, ter, exact-match and perplexity; for single words, exact-match"
             " comes first]",
+        ),
+    ] = None,
+    comet_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Model of the metric comet: a checkpoint, a folder, or a name such as Unbabel/wmt22-comet-da, which "
+            "is downloaded once.",
         ),
     ] = None,
     tokenize: Annotated[
@@ -122,6 +132,7 @@ def evaluate(
     except for an ensemble, a run that is read-only, and with --no-save.
     """
     check_metrics(metric or [], with_model=hypotheses is None)
+    check_comet(metric or [], comet_model)
     if (run is None) == (hypotheses is None):
         raise UsageError("evaluate scores one system", hint="name a RUN, or --hypotheses FILE, and not both")
     if run is None:
@@ -143,7 +154,7 @@ def evaluate(
         reference or [],
         columns=(source_column, target_column),
         keyed=keyed_references,
-        sources_needed=run is not None or baseline is not None,
+        sources_needed=run is not None or baseline is not None or comet_model is not None,
     )
     metrics = metric or choose_metrics(references, with_model=run is not None)
     compares = baseline is not None or baseline_output is not None
@@ -153,6 +164,7 @@ def evaluate(
     translator: Translator | None = None
     settings: DecodingConfig | None = None
     models = (run is not None) + (baseline is not None)
+    comet = None if comet_model is None else load_comet_test_set(comet_model, device, sources, references)
     with task("evaluating", models * len(sources) or None, "sentences" if models else "") as work:
         if system is not None:
             translator = system.load(device, engine.engine, engine.precision)
@@ -165,7 +177,7 @@ def evaluate(
             write_text_atomically(output, "".join(f"{line}\n" for line in outputs))
             work.written = f"{output} holds all {len(outputs):,} translations"
 
-        scores = score_all(outputs, references, metrics, tokenize=tokenize, lowercase=lowercase)
+        scores = score_all(outputs, references, metrics, comet, tokenize=tokenize, lowercase=lowercase)
         if PERPLEXITY in metrics and translator is not None:
             scores.append(score_perplexity(translator, sources, [accepted[0] for accepted in references]))
         comparisons: list[Comparison] = []
@@ -173,10 +185,11 @@ def evaluate(
             # The same engine and precision, so that only the models differ.
             other = System(baseline).load(device, engine.engine, engine.precision)
             other_settings = search_settings(other, context, beam, LexiconOptions(lexicons.lexicon))
-            comparisons = compare(metrics, translate_all(other, other_settings, sources, work), outputs, references)
+            translated = translate_all(other, other_settings, sources, work)
+            comparisons = compare(metrics, translated, outputs, references, comet)
         elif baseline_output is not None:
-            comparisons = compare(metrics, read_file(baseline_output), outputs, references)
-        intervals = find_intervals(metrics, scores, outputs, references) if confidence else {}
+            comparisons = compare(metrics, read_file(baseline_output), outputs, references, comet)
+        intervals = find_intervals(metrics, scores, outputs, references, comet) if confidence else {}
 
     report = make_report(scores, len(outputs), intervals)
     files = {
@@ -222,12 +235,33 @@ def check_metrics(names: Sequence[str], *, with_model: bool) -> None:
     """Raise an error for an unknown metric, or one that needs a model that is not there."""
     from saccade.evaluation.metrics import METRICS
 
-    valid = [*METRICS, PERPLEXITY]
+    valid = [*METRICS, COMET, PERPLEXITY]
     for name in names:
         if name not in valid:
             raise UsageError(f"unknown metric '{name}'", hint=did_you_mean(name, valid))
         if name == PERPLEXITY and not with_model:
             raise UsageError("perplexity needs a model", hint="name a RUN instead of --hypotheses")
+
+
+def check_comet(names: Sequence[str], model: str | None) -> None:
+    """Raise an error if the metric comet is given without its model, or the model without the metric."""
+    if COMET in names and model is None:
+        raise UsageError(
+            "the metric comet needs a model",
+            hint="--comet-model FOLDER; or --comet-model Unbabel/wmt22-comet-da, which downloads 2.3 GB once",
+        )
+    if model is not None and COMET not in names:
+        raise UsageError("--comet-model has no effect without --metric comet", hint="add --metric comet")
+
+
+def load_comet_test_set(
+    model: str, device: str, sources: Sequence[str], references: Sequence[Sequence[str]]
+) -> CometTestSet:
+    """Load the COMET model of a test set."""
+    from saccade.evaluation.comet import CometTestSet, load_comet
+    from saccade.inference.device import choose_device
+
+    return CometTestSet(load_comet(model, choose_device(device)), sources, references)
 
 
 def choose_metrics(references: Sequence[Sequence[str]], *, with_model: bool) -> list[str]:
@@ -272,20 +306,22 @@ def score_all(
     outputs: Sequence[str],
     references: Sequence[Sequence[str]],
     metrics: Sequence[str],
+    comet: CometTestSet | None,
     *,
     tokenize: str,
     lowercase: bool,
 ) -> list[Score]:
-    """All scores except perplexity; only BLEU has options."""
+    """Return all scores except perplexity; only BLEU has options."""
     from saccade.evaluation.metrics import bleu, score
 
-    return [
-        bleu(outputs, references, tokenize=tokenize, lowercase=lowercase, advise=True)
-        if name == "bleu"
-        else score(name, outputs, references)
-        for name in metrics
-        if name != PERPLEXITY
-    ]
+    def compute(name: str) -> Score:
+        if name == COMET and comet is not None:
+            return comet.score(outputs)
+        if name == "bleu":
+            return bleu(outputs, references, tokenize=tokenize, lowercase=lowercase, advise=True)
+        return score(name, outputs, references)
+
+    return [compute(name) for name in metrics if name != PERPLEXITY]
 
 
 def score_perplexity(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> Score:
@@ -297,22 +333,41 @@ def score_perplexity(translator: Translator, sources: Sequence[str], targets: Se
 
 
 def compare(
-    metrics: Sequence[str], baseline: Sequence[str], outputs: Sequence[str], references: Sequence[Sequence[str]]
+    metrics: Sequence[str],
+    baseline: Sequence[str],
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    comet: CometTestSet | None,
 ) -> list[Comparison]:
-    """Paired bootstrap resampling for all metrics except perplexity."""
+    """Compare by paired bootstrap resampling of all metrics except perplexity."""
     from saccade.evaluation.bootstrap import paired_bootstrap
 
-    return [paired_bootstrap(name, baseline, outputs, references) for name in metrics if name != PERPLEXITY]
+    return [
+        comet.compare(baseline, outputs)
+        if name == COMET and comet is not None
+        else paired_bootstrap(name, baseline, outputs, references)
+        for name in metrics
+        if name != PERPLEXITY
+    ]
 
 
 def find_intervals(
-    metrics: Sequence[str], scores: Sequence[Score], outputs: Sequence[str], references: Sequence[Sequence[str]]
+    metrics: Sequence[str],
+    scores: Sequence[Score],
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    comet: CometTestSet | None,
 ) -> dict[str, Interval]:
-    """The 95 % interval of each score, by its name; perplexity has none."""
+    """Return the 95 % interval of each score, by its name; perplexity has none."""
     from saccade.evaluation.bootstrap import interval
 
     names = [name for name in metrics if name != PERPLEXITY]  # perplexity is the last of the scores
-    return {score.name: interval(name, outputs, references) for name, score in zip(names, scores, strict=False)}
+    return {
+        score.name: comet.interval(outputs)
+        if name == COMET and comet is not None
+        else interval(name, outputs, references)
+        for name, score in zip(names, scores, strict=False)
+    }
 
 
 def make_report(scores: list[Score], count: int, intervals: dict[str, Interval]) -> Report:

@@ -5,7 +5,7 @@ Resamples, 95 % interval and p-value are computed as in `sacrebleu --paired-bs`,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +50,16 @@ def interval(
 ) -> Interval:
     """The score of one system and its 95 % interval."""
     rows = statistics_of(name, hypotheses, references)
-    value = SUFFICIENT_STATISTICS[name].value
+    return interval_of_statistics(rows, SUFFICIENT_STATISTICS[name].value, samples=samples, seed=seed)
+
+
+def mean_interval(scores: Sequence[float], *, samples: int = 1000, seed: int = 12345) -> Interval:
+    """Return the mean of sentence scores and its 95 % interval."""
+    return interval_of_statistics(mean_statistics(scores), mean_value, samples=samples, seed=seed)
+
+
+def interval_of_statistics(rows: Array, value: Callable[[Array], Array], *, samples: int, seed: int) -> Interval:
+    """Return the score of statistics (N, K) and its 95 % interval."""
     return interval_of(float(value(rows.sum(axis=0))), value(resampled_sums(rows, samples, seed)))
 
 
@@ -64,11 +73,31 @@ def paired_bootstrap(
     seed: int = 12345,
 ) -> Comparison:
     """Compare two systems on the same resamples of the test set."""
-    baseline_rows = statistics_of(name, baseline, references)
-    system_rows = statistics_of(name, system, references)
+    value = SUFFICIENT_STATISTICS[name].value
+    baseline_rows, system_rows = (statistics_of(name, one, references) for one in (baseline, system))
+    return compare_statistics(name, baseline_rows, system_rows, value, samples=samples, seed=seed)
+
+
+def compare_means(
+    name: str, baseline: Sequence[float], system: Sequence[float], *, samples: int = 1000, seed: int = 12345
+) -> Comparison:
+    """Compare the mean sentence scores of two systems on the same resamples of the test set."""
+    rows = mean_statistics(baseline), mean_statistics(system)
+    return compare_statistics(name, *rows, mean_value, samples=samples, seed=seed)
+
+
+def compare_statistics(
+    name: str,
+    baseline_rows: Array,
+    system_rows: Array,
+    value: Callable[[Array], Array],
+    *,
+    samples: int,
+    seed: int,
+) -> Comparison:
+    """Compare two systems by their statistics (N, K), which are resampled together."""
     width = baseline_rows.shape[1]
     sums = resampled_sums(np.concatenate([baseline_rows, system_rows], axis=1), samples, seed)  # (samples, 2 K)
-    value = SUFFICIENT_STATISTICS[name].value
     baseline_value, system_value = float(value(baseline_rows.sum(axis=0))), float(value(system_rows.sum(axis=0)))
     baseline_resampled, system_resampled = value(sums[:, :width]), value(sums[:, width:])
     difference, resampled = system_value - baseline_value, system_resampled - baseline_resampled
@@ -79,6 +108,17 @@ def paired_bootstrap(
         difference=interval_of(difference, resampled),
         p_value=p_value_of(difference, resampled),
     )
+
+
+def mean_statistics(scores: Sequence[float]) -> Array:
+    """Return statistics (N, 2) of sentence scores: the score, and 1 to count the sentence."""
+    return np.array([(score, 1) for score in scores], dtype=np.float64)
+
+
+def mean_value(sums: Array) -> Array:
+    """Return the mean score of sums (..., 2) of scores and counts."""
+    mean: Array = sums[..., 0] / sums[..., 1]
+    return mean
 
 
 def statistics_of(name: str, hypotheses: Sequence[str], references: References) -> Array:
