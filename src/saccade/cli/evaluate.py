@@ -71,8 +71,8 @@ def evaluate(
         typer.Option(
             metavar="NAME",
             help="bleu, chrf, ter, exact-match, sequence-error, word-error, symbol-error, character-error, comet,"
-            " perplexity; can be repeated.  [default: bleu, chrf, ter, exact-match and perplexity; for single words, exact-match"
-            " comes first]",
+            " perplexity; can be repeated.  [default: bleu, chrf, ter, exact-match and perplexity; for single"
+            " words, exact-match comes first]",
         ),
     ] = None,
     comet_model: Annotated[
