@@ -41,18 +41,18 @@ class Residual(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.probability = probability
-        self.pre = norm == "pre"
+        self.pre_norm = norm == "pre"
 
     def begin(self, x: Tensor) -> Hidden:
         """The input of the first sublayer of a stack, x (N, D)."""
         norm = self.norm
-        return Hidden(x, layer_norm(x, norm.weight, norm.bias, norm.eps) if self.pre else x)
+        return Hidden(x, layer_norm(x, norm.weight, norm.bias, norm.eps) if self.pre_norm else x)
 
     def forward(self, hidden: Hidden, sublayer: SublayerOutput, next_norm: nn.LayerNorm) -> Hidden:
         """Add the output of the sublayer, with dropout, and normalize; post-norm does not read `next_norm`."""
-        norm = next_norm if self.pre else self.norm
+        norm = next_norm if self.pre_norm else self.norm
         total, normed = residual_layer_norm(
             *(hidden.x, sublayer.values, sublayer.bias, norm.weight, norm.bias, norm.eps),
             probability=self.probability if self.training else 0.0,
         )
-        return Hidden(total if self.pre else normed, normed)
+        return Hidden(total if self.pre_norm else normed, normed)

@@ -1,6 +1,6 @@
 """ConvS2S: Gehring et al., Convolutional Sequence to Sequence Learning, ICML 2017.
 
-Encoder and decoder are stacks of convolutions with gated linear units; every decoder layer attends to the source anew.
+Encoder and decoder are stacks of convolutions with gated linear units; every decoder layer has its own attention.
 All sums of two terms are multiplied by sqrt(0.5), which keeps the variance (section 3.4).
 
 Departures. The paper names the factor sqrt(0.5) for residual blocks; here the sums inside the attention have it too.

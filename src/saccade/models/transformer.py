@@ -186,7 +186,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = Residual(config.width, config.dropout, config.norm)
 
     def forward(self, hidden: Hidden, layout: PackedLayout, next_norm: nn.LayerNorm, record: bool) -> LayerOutput:
-        """All positions at once, packed: (N, D)."""
+        """All positions at once, packed: hidden (N, D); `next_norm` follows the layer (layers/residual.py)."""
         attended = self.attention(hidden.normed, layout, record=record)  # (N, D), recorded weights (B, H, S, S)
         hidden = self.attention_residual(hidden, attended, self.feed_forward_residual.norm)  # (N, D)
         fed = self.feed_forward(hidden.normed, layout)  # (N, D)
@@ -290,9 +290,9 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.decoder_layers))
         # Pre-norm leaves the last sum unnormalized (Xiong et al. 2020); post-norm needs no norm after the stack.
-        self.pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(width) if self.pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(width) if self.pre else nn.Identity()
+        self.pre_norm = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(width) if self.pre_norm else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(width) if self.pre_norm else nn.Identity()
         self.output = OutputLayer(width, target_table, tied=config.tie_output)
         self.balance_weight = config.balance_weight
 
@@ -355,7 +355,7 @@ class Transformer(nn.Module):
     def next_norms(self, layers: Sequence[EncoderLayer | DecoderLayer], last: nn.Module) -> list[nn.LayerNorm]:
         """The norm after each layer's last residual sum; with pre-norm, the first norm of the next layer."""
         norms = [layer.attention_residual.norm for layer in layers]
-        return [*norms[1:], cast("nn.LayerNorm", last)] if self.pre else norms
+        return [*norms[1:], cast("nn.LayerNorm", last)] if self.pre_norm else norms
 
     def balance_loss(self, outputs: list[LayerOutput]) -> Auxiliary | None:
         """The load-balancing loss of the experts of these layers, in training; otherwise None."""

@@ -312,7 +312,7 @@ def encoder_stack(model: Transformer) -> Stack | None:
     if not all(type(layer) is EncoderLayer and type(layer.attention) is SelfAttention for layer in layers):
         return None
     norms = [norm for layer in layers for norm in (layer.attention_residual.norm, layer.feed_forward_residual.norm)]
-    return make_stack(EncoderStack, EncoderLayerWeights, layers, norms, model.encoder_norm, model.pre)
+    return make_stack(EncoderStack, EncoderLayerWeights, layers, norms, model.encoder_norm, model.pre_norm)
 
 
 def decoder_stack(model: Transformer) -> Stack | None:
@@ -326,7 +326,7 @@ def decoder_stack(model: Transformer) -> Stack | None:
         for layer in layers
         for norm in (layer.attention_residual.norm, layer.cross_residual.norm, layer.feed_forward_residual.norm)
     ]
-    return make_stack(DecoderStack, DecoderLayerWeights, layers, norms, model.decoder_norm, model.pre)
+    return make_stack(DecoderStack, DecoderLayerWeights, layers, norms, model.decoder_norm, model.pre_norm)
 
 
 def make_stack(
@@ -335,7 +335,7 @@ def make_stack(
     layers: Sequence[EncoderLayer | DecoderLayer],
     norms: list[nn.LayerNorm],
     last: nn.Module,
-    pre: bool,
+    pre_norm: bool,
 ) -> Stack | None:
     """The structure of a stack, or None if the kernel does not support it.
 
@@ -348,7 +348,7 @@ def make_stack(
     if not all(type(module) in COMPILED for layer in layers for module in layer.modules()):
         return None
     weights_by_layer = [weights_of(layer) for layer in layers]
-    following = [*norms[1:], cast("nn.LayerNorm", last)] if pre else norms
+    following = [*norms[1:], cast("nn.LayerNorm", last)] if pre_norm else norms
     tensors = [tensor for norm in (norms[0], *following) for tensor in (norm.weight, norm.bias)]
     shapes = {tuple((name, tensor.shape) for name, tensor in own.items()) for own in weights_by_layer}
     heads = {cast("SelfAttention", layer.attention).heads for layer in layers}
@@ -373,7 +373,7 @@ def make_stack(
         heads=heads.pop(),
         width=norms[0].weight.numel(),
         inner=cast("FeedForward", layers[0].feed_forward).inner,
-        pre_norm=pre,
+        pre_norm=pre_norm,
     )
     table = (layer_weights * len(layers))(*structures)
     structure = stack(shape=shape, first_norm=LayerNormWeights.of(norms[0]), layers=table)
