@@ -24,10 +24,11 @@ from saccade.cli.output.output_paths import check_outputs
 from saccade.cli.output.record_writer import RecordWriter, open_output
 from saccade.cli.output.task import task
 from saccade.errors import SaccadeError
+from saccade.inference.translation import Candidate, Part
 
 if TYPE_CHECKING:
     from saccade.decoding.config import DecodingConfig
-    from saccade.inference.translation import Candidate, Translation
+    from saccade.inference.translation import Translation
     from saccade.inference.translator import Translator
 
 SEPARATOR = " ||| "
@@ -102,8 +103,9 @@ def translate(
     saccade translate runs/x --input in.txt --format jsonl --nbest 5 --scores
     saccade translate runs/x --ensemble runs/y --ensemble runs/z < in > out
 
-    Outputs keep the order of the input lines, and an empty line stays empty. Messages go to stderr. With --nbest, each
-    output line starts with the number of its input line, from 0; fields are separated by |||.
+    Outputs keep the order of the input lines, and an empty line stays empty. A line that is longer than the training
+    data is split at sentence ends. Messages go to stderr. With --nbest, each output line starts with the number of its
+    input line, from 0; fields are separated by |||.
     """
     source, output_file = SentenceInput.of(sentences, input_file), None if is_standard(output_file) else output_file
     check_outputs({"--output": output_file}, [source.file, prefix, *lexicons.files()])
@@ -199,15 +201,22 @@ class OutputFields:
         return fields
 
     def alignment_fields(self, source: str, candidate: Candidate) -> dict[str, Any]:
-        """The tokens of both sides and their alignment; empty for an empty output."""
-        if not candidate.tokens:
-            return {"source_pieces": [], "target_pieces": [], "alignment": ""}
-        explanation = self.translator.explain(source, candidate.tokens)
-        return {
-            "source_pieces": list(explanation.source_pieces[:-1]),
-            "target_pieces": list(explanation.target_pieces[:-1]),
-            "alignment": hard_alignment(explanation),
-        }
+        """The tokens of both sides and their alignment; empty for an empty output.
+
+        The parts of a long input are aligned one by one.
+        """
+        source_pieces: list[str] = []
+        target_pieces: list[str] = []
+        pairs: list[tuple[int, int]] = []
+        for part in candidate.parts or [Part(source, candidate)]:
+            if part.candidate.tokens:
+                explanation = self.translator.explain(part.source, part.candidate.tokens)
+                first_source, first_target = len(source_pieces), len(target_pieces)
+                pairs += [(first_source + one, first_target + other) for one, other in hard_alignment(explanation)]
+                source_pieces += explanation.source_pieces[:-1]
+                target_pieces += explanation.target_pieces[:-1]
+        alignment = " ".join(f"{source}-{target}" for source, target in pairs)
+        return {"source_pieces": source_pieces, "target_pieces": target_pieces, "alignment": alignment}
 
 
 @dataclass(frozen=True)

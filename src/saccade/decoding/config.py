@@ -11,6 +11,8 @@ from saccade.config import Config
 LengthPenalty = Literal["gnmt", "plain", "none"]
 ReplaceUnknown = Literal["none", "source", "lexicon"]
 
+LongSource = Literal["split", "truncate"]
+
 TOKENS_AT_ONCE = 8192  # source tokens, with several hypotheses per sentence
 
 
@@ -39,6 +41,11 @@ class DecodingConfig(Config):
     """Sampling only: sample from the smallest set of tokens with this total probability; 1 is off."""
     seed: int = Field(default=0, ge=0, lt=2**64)
     """Sampling only: random seed; an output depends only on the seed and its input, not on the batch."""
+
+    max_source: int | None = Field(default=None, ge=0, le=1_000_000)
+    """Maximum number of input tokens; a longer input is split. 0: no limit; default: the longest training source."""
+    long_source: LongSource = "split"
+    """What to do with a longer input: split (at sentence ends, else between words; outputs are joined) or truncate."""
 
     min_length: int = Field(default=0, ge=0, le=1_000_000)
     """Minimum number of output tokens, without the end-of-sequence token."""

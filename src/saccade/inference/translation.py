@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,15 @@ class Candidate:
     log_probability: float
     pieces: tuple[str, ...]
     token_log_probabilities: tuple[float, ...]  # of the pieces, and of the end if it was reached; empty without scores
+    finished: bool = True  # False: cut off at the maximum length
+    parts: tuple[Part, ...] = ()  # of an input that was split because of its length
+
+
+class Part(NamedTuple):
+    """One part of a long input, with its output."""
+
+    source: str
+    candidate: Candidate
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import closing
-from dataclasses import replace
-from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -15,11 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 from saccade.arguments import check_call, check_mapping, check_text, check_texts, is_iterable, list_texts, read_texts
 from saccade.config import build, merge
 from saccade.data.lexicon.lexicon_file import Lexicon
-from saccade.data.reading.normalization import normalize
 from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
-from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
 from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
@@ -27,20 +22,19 @@ from saccade.inference.batching import SourceIds, collate_sources, length_batche
 from saccade.inference.deferred_model import DeferredModel
 from saccade.inference.device import choose_device
 from saccade.inference.engines.ctranslate2_export import CTranslate2Exporter
-from saccade.inference.engines.engine import DecodeRequest, DecodeResults, Engine, Precision
+from saccade.inference.engines.engine import Engine, Precision
 from saccade.inference.engines.selection import EngineSelector
 from saccade.inference.engines.torch_engine import TorchEngine
 from saccade.inference.explanation import Explanation, alignment_of
+from saccade.inference.pipeline import WINDOW, Pipeline, Results, Texts, source_limit
 from saccade.inference.shortlist_file import Shortlist
 from saccade.inference.streaming import InputReady, read_windows
-from saccade.inference.translation import EMPTY, Candidate, ScoredPair, Translation
-from saccade.inference.unknown_words import align, check_cross_attention, text_with_replacements, words_of
+from saccade.inference.translation import ScoredPair, Translation
+from saccade.inference.unknown_words import check_cross_attention
 from saccade.interface import Decodes, Source, Translates, TranslationModel
 from saccade.plans.plan_selection import plan_for
 from saccade.symbols import Symbols
 from saccade.untrusted_files import shown
-
-WINDOW = 2048  # sentences read at a time from a stream: enough to sort by length, few enough to hold in memory
 
 
 class Translator:
@@ -77,6 +71,7 @@ class Translator:
         self.source_tokenizers = tuple(source_tokenizers) or (tokenizers.source,)
         self.lexicon = lexicon
         self.shortlist = shortlist
+        self.exporter = exporter
         torch_engine = TorchEngine(self.load_plan, self.source_tokenizers, self.symbols, self.device)
         self.engines = EngineSelector(torch_engine, tokenizers.target.size, exporter)
 
@@ -173,10 +168,12 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translate checked texts, a window at a time."""
         background = self.engine(settings, prefixes=prefixes is not None).runs_in_background
-        pending: Callable[[], list[Translation]] | None = None
+        pipeline, limit = Pipeline(self, settings, scores=scores), self.source_limit(settings)
+        pending: Results | None = None
         for window in read_windows(texts, prefixes, WINDOW, input_ready if background else None):
             if window is not None:
-                submitted = self.submit(window.texts, settings, window.prefixes, window.first_index, scores=scores)
+                indices = range(window.first_index, window.first_index + len(window.texts))
+                submitted = pipeline.submit(Texts(window.texts, indices, window.prefixes), limit)
                 if pending is not None:
                     yield from pending()
                 pending = submitted
@@ -185,6 +182,7 @@ class Translator:
                 pending = None
         if pending is not None:
             yield from pending()
+        pipeline.long_sources.finish()
 
     def engine(self, settings: DecodingConfig, *, prefixes: bool = False) -> Engine:
         """The engine for requests with these settings; an error if there is none."""
@@ -207,86 +205,15 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts in batches of similar length; `first_index` is that of the first text in the user's input."""
         texts = list_texts(texts, "texts")
-        return self.submit(texts, settings, prefixes, first_index, scores=scores)()
-
-    def submit(
-        self,
-        texts: Sequence[str],
-        settings: DecodingConfig,
-        prefixes: Sequence[str] | None,
-        first_index: int,
-        *,
-        scores: bool,
-    ) -> Callable[[], list[Translation]]:
-        """Submit texts to an engine; the returned function waits for their translations."""
-        self.check_replacement(settings)
-        sources = self.source_ids(texts)
-        forced = None if prefixes is None else self.tokenizers.target.encode_batch(prefixes)
+        pipeline = Pipeline(self, settings, scores=scores)
         indices = range(first_index, first_index + len(texts))
-        request = DecodeRequest(sources, settings.for_search, indices, forced, self.allowed_tokens(sources), scores)
-        results = self.engine(settings, prefixes=prefixes is not None).submit(request)
-        return partial(self.finish, texts, sources, settings, prefixes, results)
+        found = list(pipeline.submit(Texts(texts, indices, prefixes), self.source_limit(settings))())
+        pipeline.long_sources.finish()
+        return found
 
-    def finish(
-        self,
-        texts: Sequence[str],
-        sources: Sequence[SourceIds],
-        settings: DecodingConfig,
-        prefixes: Sequence[str] | None,
-        results: Callable[[], DecodeResults],
-    ) -> list[Translation]:
-        """Wait for the hypotheses of submitted texts and detokenize them."""
-        with closing(results()) as finished:  # detokenize finished sources while others are still searched
-            outputs = {index: tuple(map(self.candidate, hypotheses)) for index, hypotheses in finished}
-        if settings.replace_unknown != "none":
-            outputs |= self.replace_unknown(texts, sources, outputs, settings, prefixes)
-        return [Translation(text, outputs.get(index, (EMPTY,))) for index, text in enumerate(texts)]
-
-    def candidate(self, hypothesis: Hypothesis) -> Candidate:
-        """A hypothesis with its text."""
-        target = self.tokenizers.target
-        return Candidate(
-            normalize(target.decode(hypothesis.tokens), "none"),  # byte tokens can spell a line break; keep one line
-            hypothesis.tokens,
-            hypothesis.score,
-            hypothesis.log_probability,
-            tuple(target.pieces(hypothesis.tokens)),
-            hypothesis.token_log_probabilities,
-        )
-
-    def replace_unknown(
-        self,
-        texts: Sequence[str],
-        sources: Sequence[SourceIds],
-        outputs: Mapping[int, tuple[Candidate, ...]],
-        settings: DecodingConfig,
-        prefixes: Sequence[str] | None,
-    ) -> dict[int, tuple[Candidate, ...]]:
-        """The outputs that contain unknown words, with source words or lexicon entries instead."""
-        keys = [
-            (index, rank)
-            for index, candidates in sorted(outputs.items())
-            for rank, candidate in enumerate(candidates)
-            if self.symbols.unknown in candidate.tokens
-        ]
-        changed = {index: list(outputs[index]) for index, _ in keys}
-        target = self.tokenizers.target
-        source_words = {index: words_of(self.tokenizers.source, texts[index]) for index in changed}
-        prefix_words = {} if prefixes is None else {index: words_of(target, prefixes[index]) for index in changed}
-        lexicon = self.lexicon if settings.replace_unknown == "lexicon" else None
-        lengths = [max(max_ids(sources[index]), len(outputs[index][rank].tokens)) + 1 for index, rank in keys]
-        for batch in length_batches(lengths, settings.tokens_at_once):
-            batch_keys = [keys[number] for number in batch]
-            tokens = [outputs[index][rank].tokens for index, rank in batch_keys]
-            source = self.collate([sources[index] for index, _ in batch_keys])
-            alignments = align(self.plan, source, tokens, self.symbols)
-            for (index, rank), alignment in zip(batch_keys, alignments, strict=True):
-                candidate = changed[index][rank]
-                text = text_with_replacements(
-                    *(target, candidate.tokens, alignment, source_words[index], lexicon, prefix_words.get(index))
-                )
-                changed[index][rank] = replace(candidate, text=text)
-        return {index: tuple(candidates) for index, candidates in changed.items()}
+    def source_limit(self, settings: DecodingConfig) -> int | None:
+        """The maximum number of tokens of a source that is searched as one; None without a limit."""
+        return source_limit(settings, self.model.longest if self.exporter is None else self.exporter.max_positions)
 
     def check_replacement(self, settings: DecodingConfig) -> None:
         """Raise an error, before anything is decoded, if unknown words cannot be replaced."""

@@ -84,7 +84,7 @@ def validate(
             total += loss.metrics["nll"]
             count += loss.count
     sources, references = group_by_source(corpus.pairs or [], sentences)
-    changes: dict[str, Any] = {"beam": beam, "nbest": 1, "sample": False, "replace_unknown": "none"}
+    changes: dict[str, Any] = {"beam": beam, "nbest": 1, "sample": False, "replace_unknown": "none", "max_source": 0}
     if beam == 1:
         changes["coverage_beta"] = 0.0  # greedy search has no hypotheses to rank
     settings = translator.decoding.model_copy(update={**changes, "batch_tokens": batch_tokens})

@@ -50,13 +50,16 @@ def test_outputs_longer_than_the_position_table_come_from_torch(folder, monkeypa
     assert best_tokens(load(folder, "cpu", engine="ctranslate2"), beam=beam) == expected
 
 
-def test_sequences_longer_than_the_learned_positions_are_errors(tmp_path):
+def test_sequences_longer_than_the_learned_positions_are_split_or_errors(tmp_path):
     folder = save_model(tmp_path / "model", {"positions": "learned", "max_positions": 12})
     for engine in ("torch", "ctranslate2"):
         translator = load(folder, "cpu", engine=engine)
         assert translator.translate("ab cd", beam=1) == load(folder, "cpu", engine="torch").translate("ab cd", beam=1)
+        assert translator.translate("ab cd ef gh ij", beam=1) == " ".join(
+            translator.translate(["ab cd ef", "gh ij"], beam=1)
+        )
         with pytest.raises(SaccadeError):
-            translator.translate("ab cd ef gh ij")
+            translator.translate("ab cd ef gh ij", max_source=0)
 
 
 def test_int8_gives_outputs(folder):

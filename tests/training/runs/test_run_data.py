@@ -16,7 +16,14 @@ from saccade.data.tokenizers.tokenizer_pair import save_tokenizers, tokenizers_d
 from saccade.decoding.config import DecodingConfig
 from saccade.distributed.group import Group
 from saccade.errors import SaccadeError
-from saccade.training.runs.data import RunData, check_lengths, fit_length_limit, load_data
+from saccade.training.runs.data import (
+    MIN_SOURCE_LIMIT,
+    RunData,
+    check_lengths,
+    fit_length_limit,
+    fit_source_limit,
+    load_data,
+)
 
 PAIRS = [
     Pair(f"one {number % 7} and {number}", " ".join([f"eins {number % 7} und {number}"] * (1 + number % 3)))
@@ -152,6 +159,15 @@ class TestLimits:
         factor = fit_length_limit(DecodingConfig(), corpus).max_length_factor
         assert factor == max(1.0, math.ceil(11 * growth) / 10)
         assert fit_length_limit(DecodingConfig(max_length_factor=99.0), corpus).max_length_factor == 99
+
+    def test_source_limit_is_the_longest_training_source(self, config: DataConfig) -> None:
+        corpus = load_data(config, Listener()).train
+        longest = int(corpus.source_lengths(np.arange(len(corpus))).max()) - 1
+        assert fit_source_limit(DecodingConfig(), corpus).max_source == max(MIN_SOURCE_LIMIT, longest)
+        for given in (0, 7):
+            assert fit_source_limit(DecodingConfig(max_source=given), corpus).max_source == given
+        long = SimpleNamespace(statistics=SimpleNamespace(longest_source=1001))
+        assert fit_source_limit(DecodingConfig(), long).max_source == 1000  # type: ignore[arg-type]
 
 
 def test_token_cache_is_not_copied_into_memory(config: DataConfig) -> None:

@@ -52,7 +52,7 @@ def save_heads_png(explanation: Explanation, path: Path) -> None:
     )
 
 
-def hard_alignment(explanation: Explanation) -> str:
-    """The source token with the largest weight for each target token, as 0-based `source-target` pairs: "0-0 1-2"."""
+def hard_alignment(explanation: Explanation) -> list[tuple[int, int]]:
+    """The source token with the largest weight for each target token, as pairs of positions (source, target) from 0."""
     weights = explanation.alignment[:-1, :-1]  # without the end-of-sequence tokens
-    return " ".join(f"{source}-{target}" for target, source in enumerate(weights.argmax(dim=1).tolist()))
+    return [(source, target) for target, source in enumerate(weights.argmax(dim=1).tolist())]

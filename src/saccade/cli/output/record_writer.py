@@ -37,10 +37,11 @@ class RecordWriter:
         self.given = (0, 0)
 
     def write(self, text: str) -> None:
-        """Write one record."""
+        """Write one record, and flush it: the next one may take long."""
         count, size = self.given
         self.given = (count + 1, size + len(text.encode("utf-8", "backslashreplace")))
         self.file.write(text)
+        self.file.flush()
 
     def complete(self) -> int:
         """The number of records in the file; for a pipe or a terminal, those that were given to it."""

@@ -38,6 +38,11 @@ class CTranslate2Exporter:
     precision: Precision = "float32"
     required: bool = False  # the user asked for CTranslate2: an error instead of torch if it cannot be used
 
+    @property
+    def max_positions(self) -> int | None:
+        """The maximum number of positions of the model; None without learned positions."""
+        return self.config.max_positions if self.config.positions == "learned" else None
+
     def build(self, fallback: Engine) -> CTranslate2Engine | None:
         """The engine; None, with a line on stderr, if it differs from torch or cannot be built."""
 
@@ -69,7 +74,7 @@ class CTranslate2Exporter:
             runtime,
             vocabulary=max(tokenizer.size for tokenizer in self.tokenizers),
             positions=max_length(self.config),
-            longest=self.config.max_positions if self.config.positions == "learned" else None,
+            longest=self.max_positions,
             symbols=self.tokenizers.target.symbols,
             fallback=fallback,
         )

@@ -18,6 +18,8 @@ from saccade.distributed.group import SINGLE_PROCESS, Group
 from saccade.errors import SaccadeError
 from saccade.interface import Decodes
 
+MIN_SOURCE_LIMIT = 64  # tokens: a toy corpus of short sources does not split normal sentences
+
 
 class ProgressListener(Protocol):
     """Receives messages and progress while the data is prepared; every tracker is one."""
@@ -107,6 +109,14 @@ def check_lengths(model: Decodes, data: RunData) -> None:
             f"the longest example has {longest} tokens, the model {model.longest} positions",
             hint="raise --model.max-positions, or lower --data.max-length (validation data is never filtered)",
         )
+
+
+def fit_source_limit(decoding: DecodingConfig, corpus: Corpus) -> DecodingConfig:
+    """Set the maximum source length to that of the training data: a model has not learned what lies beyond."""
+    if decoding.max_source is not None:
+        return decoding
+    longest = corpus.statistics.longest_source - 1  # without the end symbol
+    return decoding.model_copy(update={"max_source": max(MIN_SOURCE_LIMIT, longest)})
 
 
 def fit_length_limit(decoding: DecodingConfig, corpus: Corpus) -> DecodingConfig:

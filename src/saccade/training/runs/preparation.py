@@ -44,7 +44,7 @@ from saccade.training.preflight.data_findings import run_findings
 from saccade.training.preflight.disk_space import check_disk, estimate_disk_bytes
 from saccade.training.preflight.flops import FlopRate
 from saccade.training.preflight.memory_and_time_forecast import forecast
-from saccade.training.runs.data import RunData, check_lengths, fit_length_limit, load_data
+from saccade.training.runs.data import RunData, check_lengths, fit_length_limit, fit_source_limit, load_data
 from saccade.training.runs.directory import RunDirectory
 from saccade.training.runs.resumable_directory import new_start
 from saccade.training.runs.tracking import Tracker
@@ -123,7 +123,7 @@ def prepare(context: RunContext) -> PreparedRun:
     first = next(order.rest_of_epoch(EpochPosition()))
     batch = collate(data.train, first.indices[:FLOP_EXAMPLES], loop.symbols).to(device)
     flop_rate = FlopRate.measure(model, dry_run, batch)
-    decoding = fit_length_limit(config.decoding, data.train)
+    decoding = fit_source_limit(fit_length_limit(config.decoding, data.train), data.train)
     run = PreparedRun(
         context,
         numeric_environment(device, context.group.size, context.compute.precision),
