@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all check format bench bench-train bench-long bench-memory bench-save bench-load bench-corpus \
+.PHONY: demo test test-all check format bench bench-train bench-long bench-long-line bench-memory bench-save bench-load bench-corpus \
 	bench-baseline test-asan clean
 
 .venv/ready: pyproject.toml setup.py constraints.txt $(wildcard src/saccade/csrc/*.[ch])
@@ -54,6 +54,10 @@ bench-train: .venv/ready
 
 bench-long: .venv/ready
 	$(BIN)/python -m bench.long_input $(ARGUMENTS)
+
+# One line of 100,000 characters among 20 short ones: time to the first output, total, and from Ctrl-C to the exit.
+bench-long-line: .venv/ready
+	$(BIN)/python -m bench.long_line $(RUN) $(ARGUMENTS)
 
 bench-memory: .venv/ready
 	$(BIN)/python -m bench.memory $(RUN) $(ARGUMENTS)
