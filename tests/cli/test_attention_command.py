@@ -7,7 +7,7 @@ import pytest
 from command_line import Saccade
 
 SENTENCE = "three hundred and twenty-one"
-PNG = b"\x89PNG\r\n"
+MAGIC = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 
 
 def test_attention_map_without_color_in_a_pipe(run: Path, saccade: Saccade) -> None:
@@ -27,16 +27,56 @@ def test_color_on_a_terminal(
     assert ("\x1b[" in saccade("attention", run, SENTENCE, "--target", "drei").out) is colored
 
 
-def test_heat_maps_as_png(run: Path, tmp_path: Path, saccade: Saccade) -> None:
-    one, heads = tmp_path / "one.png", tmp_path / "heads.png"
-    options = ["--target", "dreihundert"]
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG"])
+def test_the_suffix_selects_the_format_of_a_plot(suffix: str, run: Path, tmp_path: Path, saccade: Saccade) -> None:
+    path = tmp_path / f"plot.{suffix}"
+    result = saccade("attention", run, SENTENCE, "--plot", path, "--target", "dreihundert")
+    assert (result.code, result.out) == (0, "")
+    assert result.err.splitlines()[-1].endswith(str(path))
+    assert path.read_bytes().startswith(MAGIC[suffix.lower()])
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("name", ["plot.gif", "plot", "plot.svg.gz", "svg"])
+def test_an_unknown_suffix_is_a_usage_error_that_names_the_valid_ones(
+    name: str, run: Path, tmp_path: Path, saccade: Saccade
+) -> None:
+    result = saccade("attention", run, SENTENCE, "--plot", tmp_path / name)
+    assert (result.code, result.out) == (2, "")
+    assert all(suffix in result.err for suffix in (".png", ".svg", ".pdf"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_plot_of_each_head(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+    one, heads = tmp_path / "one.svg", tmp_path / "heads.svg"
     for path, more in ((one, []), (heads, ["--heads"])):
-        result = saccade("attention", run, SENTENCE, "--png", path, *more, *options)
-        assert (result.code, result.out) == (0, "")
-        assert result.err.splitlines()[-1].endswith(str(path))
-    assert one.read_bytes().startswith(PNG)
-    assert heads.read_bytes().startswith(PNG)
-    assert one.read_bytes() != heads.read_bytes()
+        assert saccade("attention", run, SENTENCE, "--plot", path, *more, "--target", "dreihundert").code == 0
+    assert "layer 0, head 0" not in one.read_text(encoding="utf-8")
+    assert "layer 0, head 1" in heads.read_text(encoding="utf-8")
+
+
+def test_weights_of_words(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+    options = ["--target", "dreihundert einundzwanzig"]
+    pieces = json.loads(saccade("attention", run, SENTENCE, *options, "--json").out)
+    words = json.loads(saccade("attention", run, SENTENCE, *options, "--words", "--json").out)
+    assert words["source_pieces"] == [*SENTENCE.split(), "</s>"]
+    assert words["target_pieces"] == ["dreihundert", "einundzwanzig", "</s>"]
+    assert len(pieces["target_pieces"]) > 3
+    assert [sum(row) for row in words["alignment"]] == [pytest.approx(1, abs=1e-4)] * 3
+    assert words["alignment"][-1][-1] == pytest.approx(pieces["alignment"][-1][-1], abs=1e-5)  # the end symbols
+    drawn = saccade("attention", run, SENTENCE, *options, "--words").out
+    assert [line.split()[0] for line in drawn.splitlines()[-4:-1]] == words["target_pieces"]
+    heads = tmp_path / "heads.svg"
+    assert saccade("attention", run, SENTENCE, *options, "--words", "--heads", "--plot", heads).code == 0
+    assert "dreihundert" in heads.read_text(encoding="utf-8")
+    assert "▁" not in heads.read_text(encoding="utf-8")
+
+
+def test_an_unknown_word_is_shown(run: Path, saccade: Saccade) -> None:
+    result = json.loads(saccade("attention", run, "three 猫 hundred", "--target", "drei 犬", "--json").out)
+    assert any("猫" in piece for piece in result["source_pieces"])
+    assert any("犬" in piece for piece in result["target_pieces"])
+    assert "<unk>" not in "".join(result["source_pieces"] + result["target_pieces"]) + result["target"]
 
 
 def test_json(run: Path, tmp_path: Path, saccade: Saccade) -> None:
@@ -64,10 +104,8 @@ def test_a_model_without_cross_attention_is_an_error_with_advice(data: Path, tmp
     assert "bahdanau" in result.err.splitlines()[-1]
 
 
-def test_a_picture_that_cannot_be_written_is_reported_before_the_model_is_loaded(
-    tmp_path: Path, saccade: Saccade
-) -> None:
-    result = saccade("attention", tmp_path / "no-model", "one", "--png", tmp_path / "missing" / "x.png")
+def test_a_plot_that_cannot_be_written_is_reported_before_the_model_is_loaded(tmp_path: Path, saccade: Saccade) -> None:
+    result = saccade("attention", tmp_path / "no-model", "one", "--plot", tmp_path / "missing" / "x.png")
     assert (result.code, result.out) == (1, "")
     assert str(tmp_path / "missing") in result.err
     assert result.err.splitlines()[-1].startswith("  ")

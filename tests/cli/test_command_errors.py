@@ -39,7 +39,7 @@ from saccade.errors import SaccadeError, UsageError
         ("evaluate runs/x --reference b", "give --source FILE"),
         ("evaluate runs/x --source a --reference b --tokenize 13b", "did you mean '13a'?"),
         ("evaluate --hypotheses a --reference b --metric perplexity", "perplexity needs a model"),
-        ("attention runs/x sentence --heads", "--png heads.png"),
+        ("attention runs/x sentence --heads", "--plot heads.png"),
         ("average a --output b", "name several folders"),
         ("average a b --last 2 --output c", "name one run"),
         ("models --vocabulary none", "valid integer"),

@@ -19,6 +19,7 @@ from saccade.studies.complexity.series import Plan
 
 TINY = ("--lengths", "64,128", "--widths", "8,16", "--seconds", "0.001", "--path-lengths", "8", "--radius", "4")
 FILES = ("cost.json", "cost.csv", "cost.png")
+FORMATS = {"--json": "json", "--csv": "csv", "--plot": "svg"}
 
 
 def fake_measurements(plan: Plan) -> Iterator[Measurement]:
@@ -40,7 +41,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, P
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr("saccade.studies.complexity.series.measurements", fake_measurements)
-        arguments = ["--layers", "convolution", "--json", files[0], "--csv", files[1], "--png", files[2]]
+        arguments = ["--layers", "convolution", "--json", files[0], "--csv", files[1], "--plot", files[2]]
         code = main(["complexity", *TINY, *arguments])
     return CommandResult(code, out.getvalue(), err.getvalue()), folder
 
@@ -61,7 +62,7 @@ def test_tables(measured: tuple[CommandResult, Path]) -> None:
     assert "convolution, d = 16, n = 128: " in result.err
 
 
-def test_json_csv_and_png(measured: tuple[CommandResult, Path]) -> None:
+def test_json_csv_and_plot(measured: tuple[CommandResult, Path]) -> None:
     _, folder = measured
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)  # and no temporary files
     written = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
@@ -167,19 +168,19 @@ def test_note_on_unmeasured_memory(saccade: Saccade, fake: Callable[..., None]) 
     assert "could not be measured: no such kernel" in result.out
 
 
-@pytest.mark.parametrize("option", ["--json", "--csv", "--png"])
+@pytest.mark.parametrize("option", ["--json", "--csv", "--plot"])
 def test_full_disk_keeps_the_old_file_and_prints_tables(
     option: str, saccade: Saccade, fake: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake()
-    old = tmp_path / f"cost.{option[2:]}"
+    old = tmp_path / f"cost.{FORMATS[option]}"
     old.write_text("old")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("saccade.cli.output.atomic_file.fsync", full)
-    monkeypatch.setattr("saccade.studies.complexity.plot.plot_png", lambda findings, path: path.write_bytes(b"half"))
+    monkeypatch.setattr("saccade.studies.complexity.plot.plot_costs", lambda findings, path: path.write_bytes(b"half"))
     result = saccade("complexity", *PLAIN, option, old)
     assert result.code == 1
     assert f"{old}: cannot be written: No space left on device" in result.err
@@ -209,7 +210,8 @@ def test_device_is_not_replaced(saccade: Saccade, fake: Callable[..., None]) -> 
         (("--kernel", "1"), 2, "--kernel"),
         (("--radius", "0"), 2, "--radius"),
         (("--heads", "3"), 2, "a width of 64 cannot be split into 3 heads"),
-        (("--png", "nowhere/at/all.png"), 1, "no such directory"),
+        (("--plot", "nowhere/at/all.png"), 1, "no such directory"),
+        (("--plot", "cost.gif"), 2, ".png, .svg or .pdf"),
         (("--csv", "/"), 1, "is a directory"),
         (("--json", "/proc/cost.json"), 1, "cannot be written"),
         (("--lenghts", "64"), 2, "did you mean '--lengths'?"),

@@ -61,7 +61,7 @@ def test_alignment_and_attention(run: Path, other: Path, tmp_path: Path, saccade
     mixed = (4 * one["alignment"][0][0] + 9 * two["alignment"][0][0]) / 13
     assert values["alignment"][0][0] == pytest.approx(mixed, abs=1e-5)
     png = tmp_path / "heads.png"
-    assert saccade("attention", run, "seven", "--ensemble", other, "--png", png, "--heads").code == 0
+    assert saccade("attention", run, "seven", "--ensemble", other, "--plot", png, "--heads").code == 0
     assert png.is_file()
 
 

@@ -12,7 +12,7 @@ WRITERS = {
     "translate": ("translate", "{run}", "two", "--output", "{out}"),
     "evaluate": ("evaluate", "{run}", "--source", "{en}", "--reference", "{de}", "--no-save", "--output", "{out}"),
     "evaluate-json": ("evaluate", "{run}", "--source", "{en}", "--reference", "{de}", "--no-save", "--json", "{out}"),
-    "attention-png": ("attention", "{run}", "two", "--png", "{out}"),
+    "attention-plot": ("attention", "{run}", "two", "--plot", "{out}"),
     "attention-json": ("attention", "{run}", "two", "--json", "{out}"),
     "lexicon": ("lexicon", "--source", "{en}", "--target", "{de}", "--output", "{out}", "--overwrite"),
     "verify": ("verify", "{run}", "--json", "{out}"),
@@ -56,7 +56,7 @@ def test_a_link_does_not_lead_around_the_check(run: Path, tmp_path: Path) -> Non
 
 
 def test_files_beside_the_parts_of_a_run_are_allowed(run: Path, tmp_path: Path) -> None:
-    check_outputs({"--output": run / "out.txt", "--png": None, "--json": "-"})
+    check_outputs({"--output": run / "out.txt", "--plot": None, "--json": "-"})
     (tmp_path / "config.yaml").touch()  # not a run: many projects have such files
     (tmp_path / "manifest.json").touch()
     check_outputs({"--output": tmp_path / "data.json"})
@@ -68,7 +68,7 @@ def test_inputs_and_other_outputs_are_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         check_outputs({"--output": file}, [None, file])
     with pytest.raises(UsageError):
-        check_outputs({"--png": "-"})
+        check_outputs({"--plot": "-"})
     with pytest.raises(UsageError):
         check_outputs({"--output": tmp_path / "new", "--json": tmp_path / "new"})
 

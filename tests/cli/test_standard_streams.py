@@ -95,7 +95,7 @@ def test_messages_that_cannot_be_written_change_nothing(redirection: str, run: P
     assert in_shell(["nonsense"], redirection).returncode == 2
 
 
-@pytest.mark.parametrize("option", ["--output", "--png"])
+@pytest.mark.parametrize("option", ["--output", "--plot"])
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs the device /dev/full")
 def test_output_files_on_a_full_device(option: str, run: Path, saccade: Saccade) -> None:
     command = "translate" if option == "--output" else "attention"

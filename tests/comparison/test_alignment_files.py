@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from saccade.errors import SaccadeError
 from saccade.folder import MAX_JSON_BYTES
 from saccade.inference.explanation import Explanation
+from saccade.inference.words import PieceWords
 from saccade.studies.comparison.results import (
     MAX_PIECES,
     Alignment,
@@ -23,7 +25,8 @@ def explanation(target: int, source: int) -> Explanation:
     torch.manual_seed(1)
     weights = torch.randn(target, source).softmax(-1)
     pieces = tuple(f"piece{number}" for number in range(max(target, source)))
-    return Explanation("x", "y", pieces[:source], pieces[:target], (), weights)
+    words = [PieceWords(pieces[:count], pieces[:count], tuple(range(count))) for count in (source, target)]
+    return Explanation("x", "y", pieces[:source], pieces[:target], (), weights, *words)
 
 
 def test_a_large_alignment_can_be_read_again(tmp_path: Path) -> None:
@@ -32,6 +35,7 @@ def test_a_large_alignment_can_be_read_again(tmp_path: Path) -> None:
     assert read_alignment(tmp_path, "transformer", "a sentence") == written
     assert alignment_path(tmp_path, "transformer").stat().st_size < MAX_JSON_BYTES / 2
     assert not written.cut
+    assert written.output == "y"
     assert len(written.weights) == len(written.weights[0]) == 300
     assert written.weights[7][5] == pytest.approx(float(explanation(300, 300).alignment[7, 5]), abs=1e-4)
 
@@ -63,3 +67,12 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
     alignment_path(tmp_path, "a").write_text(text, encoding="utf-8")
     with pytest.raises(SaccadeError, match=r"alignments/a\.json"):
         read_alignment(tmp_path, "a", "a")
+
+
+def test_a_file_without_the_output_can_be_read(tmp_path: Path) -> None:
+    write_alignment(tmp_path, "a", Alignment("a", ("x",), ("y",), ((1.0,),), output="z"))
+    path = alignment_path(tmp_path, "a")
+    values = json.loads(path.read_text(encoding="utf-8"))
+    assert values.pop("output") == "z"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    assert read_alignment(tmp_path, "a", "a") == Alignment("a", ("x",), ("y",), ((1.0,),))

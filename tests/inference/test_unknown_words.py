@@ -18,7 +18,8 @@ from saccade.decoding.ensemble import Ensemble
 from saccade.errors import SaccadeError
 from saccade.inference.batching import pad_source
 from saccade.inference.translator import Translator
-from saccade.inference.unknown_words import aligned_word, output_words, words_of
+from saccade.inference.unknown_words import aligned_word, output_words
+from saccade.inference.words import words_of
 from saccade.interface import Attention, Decoded, Memory, Source, Step
 from saccade.model_folder import vocabulary_sizes
 from saccade.models.registry import FAMILIES

@@ -14,6 +14,7 @@ from saccade.cli.output.atomic_file import atomic_write
 from saccade.cli.output.errors import INTERRUPTED
 from saccade.cli.output.json_output import STANDARD_OUTPUT, JsonFile, write_json_output
 from saccade.cli.output.output_paths import check_outputs
+from saccade.cli.output.plot_file import PlotFile
 from saccade.cli.output.table import format_table
 from saccade.cli.output.task import task
 from saccade.errors import SaccadeError, UsageError
@@ -60,7 +61,7 @@ def complexity(
     ] = PATH_LENGTHS,
     json_file: JsonFile = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every measurement as CSV.")] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot time and memory over sequence length.")] = None,
+    plot: PlotFile = None,
 ) -> None:
     """Measure the time and memory of layers.
 
@@ -71,7 +72,7 @@ def complexity(
     \b
     saccade complexity
     saccade complexity --layers fused,recurrent --widths 512 --lengths 256,512,1024
-    saccade complexity --json cost.json --csv cost.csv --png cost.png
+    saccade complexity --json cost.json --csv cost.csv --plot cost.png
 
     Runs on the CPU, with the number of threads that torch uses (OMP_NUM_THREADS). Measurements that fail are listed as
     left out. Ctrl-C prints the results so far.
@@ -83,7 +84,7 @@ def complexity(
             hint="gradients vanish on longer paths; the formulas in the table are exact for any length",
         )
     json_path = None if json_file in (None, STANDARD_OUTPUT) else Path(str(json_file))
-    check_outputs({"--json": json_path, "--csv": csv, "--png": png})
+    check_outputs({"--json": json_path, "--csv": csv, "--plot": plot})
     if seconds <= 0:
         raise UsageError(f"--seconds must be more than 0, not {seconds:g}")
     if memory <= 0:
@@ -119,16 +120,16 @@ def complexity(
             print_tables(findings)
         sys.stdout.flush()
     finally:
-        write_files(findings, json_path, csv, png)
+        write_files(findings, json_path, csv, plot)
     if findings.interrupted:
         raise typer.Exit(INTERRUPTED)
-    written = [str(path) for path in (json_path, csv, png) if path is not None]
+    written = [str(path) for path in (json_path, csv, plot) if path is not None]
     work.finish(f"measured {len(names)} layers", ", ".join(written) or None)
 
 
-def write_files(findings: Findings, json_path: Path | None, csv: Path | None, png: Path | None) -> None:
+def write_files(findings: Findings, json_path: Path | None, csv: Path | None, plot: Path | None) -> None:
     """Write the requested files, each atomically."""
-    from saccade.studies.complexity.plot import plot_png
+    from saccade.studies.complexity.plot import plot_costs
     from saccade.studies.complexity.report import write_csv
 
     if json_path is not None:
@@ -137,9 +138,9 @@ def write_files(findings: Findings, json_path: Path | None, csv: Path | None, pn
     if csv is not None:
         with atomic_write(csv) as path:
             write_csv(findings, path)
-    if png is not None:
-        with atomic_write(png) as path:
-            plot_png(findings, path)
+    if plot is not None:
+        with atomic_write(plot) as path:
+            plot_costs(findings, path)
 
 
 def run_measurements(plan: Plan, path_lengths: tuple[int, ...]) -> Findings:

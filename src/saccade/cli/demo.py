@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.output.alignment import draw, save_png
+from saccade.cli.output.alignment import draw, save_plot
 from saccade.cli.output.errors import signal_exit_code
 from saccade.errors import SaccadeError
 
@@ -132,13 +132,13 @@ def print_scores(translator: Translator, test: Sequence[Pair]) -> None:
         print(f"  {pair.source}\n    {output}{'' if output == pair.target else f'   (expected {pair.target})'}")
 
 
-def print_alignment(translator: Translator, png: Path) -> None:
-    """Draw the attention weights of one example in the terminal, and plot them as PNG."""
+def print_alignment(translator: Translator, plot: Path) -> None:
+    """Draw the attention weights of one example in the terminal, and plot them."""
     explanation = translator.explain(EXAMPLE)
     print(f"\nattention weights for '{explanation.target}':\n")
     print(draw(explanation))
-    save_png(explanation, png)
-    print(f"\nas a plot: {png}")
+    save_plot(explanation, plot)
+    print(f"\nas a plot: {plot}")
 
 
 def print_next_steps(directory: Path, run: Path) -> None:
@@ -152,7 +152,7 @@ def print_next_steps(directory: Path, run: Path) -> None:
         f"""
 what to try next:
   echo 'seventy-seven thousand and seven' | {saccade} translate {model} --nbest 3 --scores
-  {saccade} attention {model} 'nine thousand and eighty-four' --png {files["heads.png"]} --heads
+  {saccade} attention {model} 'nine thousand and eighty-four' --plot {files["heads.png"]} --heads
   {saccade} evaluate {model} --source {files["test.en"]} --reference {files["test.de"]}
   {saccade} train --source {files["train.en"]} --target {files["train.de"]} \\
       --valid-source {files["valid.en"]} --valid-target {files["valid.de"]} --training.max-minutes 3

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from saccade.errors import SaccadeError
+from saccade.inference.words import PieceWords, merge_keys, merge_queries
 from saccade.interface import Attention
 from saccade.models.registry import FAMILIES, load_family
 
@@ -24,6 +25,34 @@ class Explanation:
     target_pieces: tuple[str, ...]
     attention: tuple[Attention, ...]  # batch of one
     alignment: Tensor  # (T, S): target pieces, source pieces
+    source_words: PieceWords
+    target_words: PieceWords
+
+    def merge_words(self) -> Explanation:
+        """Return the cross-attention between words instead of pieces; rows still sum to 1.
+
+        A weight is the sum over the pieces of the source word and the mean over the pieces of the output word.
+        """
+        if self.alignment.size(1) != len(self.source_pieces):
+            raise SaccadeError(
+                "the cross-attention of this model does not cover the source pieces one by one",
+                hint="show its pieces, not words",
+            )
+
+        def merge(weights: Tensor) -> Tensor:
+            return merge_queries(merge_keys(weights, self.source_words), self.target_words)
+
+        return replace(
+            self,
+            source_pieces=self.source_words.words,
+            target_pieces=self.target_words.words,
+            attention=tuple(
+                replace(record, weights=merge(record.weights)) for record in self.attention if record.kind == "cross"
+            ),
+            alignment=merge(self.alignment),
+            source_words=self.source_words.merged(),
+            target_words=self.target_words.merged(),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Texts, pieces and alignment as plain data."""

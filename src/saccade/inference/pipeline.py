@@ -22,7 +22,8 @@ from saccade.inference.long_sources import (
     split_text,
 )
 from saccade.inference.translation import EMPTY, Candidate, Translation
-from saccade.inference.unknown_words import align, text_with_replacements, words_of
+from saccade.inference.unknown_words import align, text_with_replacements
+from saccade.inference.words import words_of
 
 if TYPE_CHECKING:
     from saccade.inference.translator import Translator

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from saccade.arguments import check_call, check_mapping, check_text, check_texts, is_iterable, list_texts, read_texts
 from saccade.config import build, merge
 from saccade.data.lexicon.lexicon_file import Lexicon
+from saccade.data.reading.normalization import normalize
 from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
@@ -31,6 +32,7 @@ from saccade.inference.shortlist_file import Shortlist
 from saccade.inference.streaming import InputReady, read_windows
 from saccade.inference.translation import ScoredPair, Translation
 from saccade.inference.unknown_words import check_cross_attention
+from saccade.inference.words import piece_words_of_output, piece_words_of_text
 from saccade.interface import Decodes, Source, Translates, TranslationModel
 from saccade.plans.plan_selection import plan_for
 from saccade.symbols import Symbols
@@ -268,13 +270,21 @@ class Translator:
         prefix = torch.tensor([[self.symbols.begin, *tokens]], device=self.device)
         decoded = self.plan.decode(prefix, memory, record=True)
         attention = memory.attention + decoded.attention
+        if isinstance(target, str):
+            output, target_words = target, piece_words_of_text(self.tokenizers.target, target)
+        else:
+            output = self.tokenizers.target.decode(tokens)
+            target_words = piece_words_of_output(self.tokenizers.target, tokens)
+        source_words = piece_words_of_text(self.tokenizers.source, text)
         return Explanation(
             source=text,
-            target=self.tokenizers.target.decode(tokens),
-            source_pieces=(*encoding.pieces, "</s>"),
-            target_pieces=(*self.tokenizers.target.pieces(tokens), "</s>"),
+            target=normalize(output, "none"),
+            source_pieces=source_words.pieces,
+            target_pieces=target_words.pieces,
             attention=attention,
             alignment=alignment_of(attention),
+            source_words=source_words,
+            target_words=target_words,
         )
 
     def target_tokens(self, target: str | Sequence[int]) -> list[int]:

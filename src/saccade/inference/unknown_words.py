@@ -24,18 +24,9 @@ from saccade.data.reading.normalization import normalize
 from saccade.data.tokenizers.tokenizer import UNKNOWN, Tokenizer
 from saccade.errors import SaccadeError
 from saccade.inference.explanation import mean_cross_attention
+from saccade.inference.words import NO_WORD, Words
 from saccade.interface import Attention, Source, Translates
 from saccade.symbols import Symbols
-
-NO_WORD = -1
-
-
-@dataclass(frozen=True)
-class Words:
-    """The words of a text, and the index of the word that each piece belongs to."""
-
-    words: tuple[str, ...]
-    word_of_piece: tuple[int, ...]  # NO_WORD for a piece that is only a space
 
 
 @dataclass(frozen=True)
@@ -44,19 +35,6 @@ class OutputWord:
 
     text: str
     unknown: tuple[int, ...] = ()
-
-
-def words_of(tokenizer: Tokenizer, text: str) -> Words:
-    """The words of a text, separated by spaces, after the normalization of the tokenizer."""
-    normalized = normalize(text, tokenizer.normalization)
-    word_at = [0] * (len(normalized) + 1)  # index of the word that each character belongs to
-    for offset, character in enumerate(normalized):
-        word_at[offset + 1] = word_at[offset] + (character == " ")
-    word_of_piece: list[int] = []
-    for start, end in tokenizer.encode(text).offsets:
-        letters = normalized[start:end].lstrip(" ")  # a piece may include the space before it
-        word_of_piece.append(word_at[end - len(letters)] if letters else NO_WORD)
-    return Words(tuple(normalized.split(" ")), tuple(word_of_piece))
 
 
 def output_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[OutputWord]:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saccade.evaluation.bootstrap import Interval
+from saccade.plots.colors import BORDER_COLOR, GRID_COLOR, line_style
 from saccade.plots.figure import new_figure, save_figure
+from saccade.plots.text_blocks import wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The palette of Okabe and Ito is safe for color-blind readers; the markers differ too.
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31", "#7f7f7f")
-MARKS = "osD^vPX*h"
-OFFSET = 0.08  # between models, as a share of the distance between buckets: error bars must not overlap
+MAX_OFFSET = 0.08  # between models, as a share of the distance between buckets: error bars must not overlap
+SPREAD = 0.5  # of all models around the middle of a bucket; the borders are at 1
+
+
+@dataclass(frozen=True)
+class ScoreCurve:
+    """Scores of a model over minutes of training, and why its training ended before its plan, if it did."""
+
+    minutes: Sequence[float]
+    values: Sequence[float]
+    early_end: str | None = None
 
 
 def plot_by_length(
@@ -24,7 +34,7 @@ def plot_by_length(
     """Plot BLEU by source length, one line per model with 95 % intervals; `counts` are sentences per bucket."""
     figure = new_figure(7.6, 4.2)
     axes = figure.add_subplot()
-    step = min(OFFSET, 0.7 / max(1, len(scores)))
+    step = min(MAX_OFFSET, SPREAD / max(1, len(scores) - 1))
     for index, (name, parts) in enumerate(scores.items()):
         shift = (index - (len(scores) - 1) / 2) * step
         values = [part.value for part in parts]
@@ -35,35 +45,37 @@ def plot_by_length(
             [bucket + shift for bucket in range(len(parts))],
             values,
             yerr=[below, above],
-            color=COLORS[index % len(COLORS)],
-            marker=MARKS[index % len(MARKS)],
             markersize=4.5,
             linewidth=1.3,
             elinewidth=0.9,
             capsize=2,
             label=name,
+            **line_style(index),
         )
+    for border in range(len(labels) - 1):
+        axes.axvline(border + 0.5, color=BORDER_COLOR, linewidth=0.8, zorder=0)
     ticks = [f"{label}\n{count:,} sentences" for label, count in zip(labels, counts, strict=True)]
     axes.set_xticks(range(len(labels)), ticks, fontsize=8)
+    axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.5, len(labels) - 0.5)
     format_axes(axes, "BLEU by source length, with 95 % intervals", "source words")
     save_figure(figure, path)
 
 
-def plot_by_minutes(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], path: str | Path) -> None:
-    """Plot validation BLEU over minutes of training, one line per model, from (minutes, values)."""
+def plot_by_minutes(curves: Mapping[str, ScoreCurve], path: str | Path) -> None:
+    """Plot validation BLEU over minutes of training, one line per model.
+
+    A cross marks the end of a training that ended early; the legend gives its reason.
+    """
     figure = new_figure(7.6, 4.2)
     axes = figure.add_subplot()
-    for index, (name, (minutes, values)) in enumerate(curves.items()):
-        axes.plot(
-            minutes,
-            values,
-            color=COLORS[index % len(COLORS)],
-            marker=MARKS[index % len(MARKS)],
-            markersize=4.5,
-            linewidth=1.3,
-            label=name,
-        )
+    for index, (name, curve) in enumerate(curves.items()):
+        style = line_style(index)
+        label = name if curve.early_end is None else "\n".join([name, *wrap(f"× {curve.early_end}", 1.9, 8, 3)])
+        axes.plot(curve.minutes, curve.values, markersize=4.5, linewidth=1.3, label=label, **style)
+        if curve.early_end is not None:
+            last = [curve.minutes[-1]], [curve.values[-1]]
+            axes.plot(*last, marker="x", markersize=10, markeredgewidth=1.8, color=style["color"], linestyle="none")
     axes.set_xlim(left=0)
     format_axes(axes, "validation BLEU, greedy search", "minutes of training")
     save_figure(figure, path)
@@ -77,6 +89,6 @@ def format_axes(axes: Axes, title: str, x_label: str) -> None:
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
-    axes.grid(axis="y", color="#e8e8e8", linewidth=0.6)
+    axes.grid(axis="y", color=GRID_COLOR, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))

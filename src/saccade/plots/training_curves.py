@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from saccade.plots.colors import BLUE, BORDER_COLOR, GRAY, GRID_COLOR, NEUTRAL_COLOR, VERMILLION
 from saccade.plots.figure import new_figure, save_figure
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, float | str]
 
-TRAIN_COLOR, VALID_COLOR, NEUTRAL_COLOR = "#4878cf", "#d65f5f", "#5a5a5a"
+TRAIN_COLOR, VALID_COLOR = BLUE, VERMILLION
 PROPER_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 
 
@@ -66,15 +67,17 @@ def panels_for(rows: Sequence[Row]) -> list[Panel]:
     """The panels for these columns, one for each validation score."""
     columns = dict.fromkeys(column for row in rows for column in row)
     scores = [column for column in columns if column.startswith("valid_") and column != "valid_loss"]
-    loss = Panel(
-        "loss",
-        (
-            Curve("training", "loss", TRAIN_COLOR),
-            Curve("validation", "valid_loss", VALID_COLOR, marks=True, best=True),
-        ),
+    # The loss of training may include label smoothing and other terms; its likelihood is comparable with validation.
+    training = "nll" if "nll" in columns else "loss"
+    curves = (
+        Curve("training", training, TRAIN_COLOR),
+        Curve("validation", "valid_loss", VALID_COLOR, marks=True, best=True),
     )
+    loss = [Panel("loss per token, without label smoothing" if training == "nll" else "loss", curves)]
+    if any(number(row.get("loss")) != number(row.get("nll")) for row in rows if row.get("nll")):
+        loss.append(Panel("training objective, with all its terms", (Curve("objective", "loss", TRAIN_COLOR),)))
     return [
-        loss,
+        *loss,
         *(score_panel(column) for column in scores or ["valid_score"]),
         Panel("learning rate", (Curve("learning rate", "learning_rate", NEUTRAL_COLOR),), from_zero=True),
         Panel("tokens per second", (Curve("tokens per second", "tokens_per_second", NEUTRAL_COLOR),), from_zero=True),
@@ -101,10 +104,10 @@ def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Row]) -> None:
             draw_curve(axes, curve, points)
             drawn += 1
     if not drawn:
-        axes.text(0.5, 0.5, "no values yet", transform=axes.transAxes, ha="center", va="center", color="#999999")
+        axes.text(0.5, 0.5, "no values yet", transform=axes.transAxes, ha="center", va="center", color=GRAY)
         axes.set_xticks([])
         axes.set_yticks([])
-        axes.spines[:].set_color("#dddddd")
+        axes.spines[:].set_color(BORDER_COLOR)
         return
     axes.margins(y=0.15)
     if panel.logarithmic:
@@ -112,7 +115,7 @@ def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Row]) -> None:
     if panel.from_zero:
         axes.set_ylim(0, 1.1 * axes.dataLim.ymax or 1)
     axes.set_xlabel("step", fontsize=8)
-    axes.grid(color="#e8e8e8", linewidth=0.6)
+    axes.grid(color=GRID_COLOR, linewidth=0.6)
     axes.set_axisbelow(True)
     if drawn > 1:
         axes.legend(fontsize=8, frameon=False)

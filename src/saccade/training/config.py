@@ -91,8 +91,8 @@ class TrainingConfig(Config):
     """Maximum gradient norm; 0 does not clip."""
     accumulate: int = Field(1, ge=1)
     """Gradient accumulation: batches per update, equal to one large batch."""
-    log_every: int = Field(50, ge=1, le=10_000)
-    """Updates between two log lines."""
+    log_every: int | None = Field(None, ge=1, le=10_000)
+    """Updates between two log lines; by default 50, and fewer in the first 250 updates."""
     validate_every: int = Field(500, ge=1)
     """Updates between two validations; there is always one at the end."""
     checkpoint_every: int = Field(500, ge=1)

@@ -53,7 +53,7 @@ def test_data_settings_cannot_change_but_the_cache_can():
         ({"max_steps": 50}, []),
         ({"patience": 3, "keep_checkpoints": 9}, []),
         ({"learning_rate": 0.1}, ["training.learning-rate 0.01 -> 0.1"]),
-        ({"log_every": 7}, ["training.log-every 50 -> 7"]),
+        ({"log_every": 7}, ["training.log-every None -> 7"]),
     ],
     ids=str,
 )

@@ -15,7 +15,7 @@ from saccade.training.loop import Progress, Update
 from saccade.training.runs import throughput
 from saccade.training.runs.directory import RunDirectory
 from saccade.training.runs.throughput import Throughput
-from saccade.training.runs.tracking import RunTracker
+from saccade.training.runs.tracking import RunTracker, log_interval
 from saccade.training.units import format_duration
 from saccade.training.validation import Sample, Validation
 
@@ -199,3 +199,20 @@ def test_throughput_excludes_pauses(monkeypatch):
 @pytest.mark.parametrize(("seconds", "text"), [(-3, "0 s"), (42, "42 s"), (200, "3 min"), (3900, "1 h 05 min")])
 def test_durations(seconds, text):
     assert format_duration(seconds) == text
+
+
+def test_a_short_run_has_ten_points_and_a_long_one_no_more_than_needed():
+    logged = [step for step in range(1, 2001) if step % log_interval(step) == 0]
+    for length in range(10, 2000, 7):
+        assert 10 <= sum(step <= length for step in logged) <= 32 + length // 50
+    assert set(range(50, 2001, 50)) <= set(logged)
+
+
+def test_first_updates_are_logged_more_often_unless_the_interval_is_given(directory):
+    for log_every, expected in ((None, [1, 2, 3, 4, 5]), (2, [2, 4])):
+        tracker = RunTracker(directory, objective_metrics=["nll"], validation_metrics=[], log_every=log_every)
+        tracker.rewind(0, {})
+        for step in range(1, 6):
+            tracker.update(update(step, 1.0), Progress(step=step, seconds=1.0), None)
+        tracker.close()
+        assert [int(row["step"]) for row in read_rows(directory.metrics)] == expected

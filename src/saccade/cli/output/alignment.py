@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def draw(explanation: Explanation) -> str:
     """The attention map as text; in color on a terminal unless NO_COLOR is set."""
-    from saccade.plots.attention_map import draw_terminal
+    from saccade.plots.terminal_attention_map import draw_terminal
 
     return draw_terminal(
         explanation.source_pieces,
@@ -23,33 +23,32 @@ def draw(explanation: Explanation) -> str:
     )
 
 
-def save_png(explanation: Explanation, path: Path) -> None:
+def save_plot(explanation: Explanation, path: Path) -> None:
     """Plot the attention weights, averaged over heads, as one heat map."""
-    from saccade.plots.attention_map import plot_png
+    from saccade.plots.attention_map import plot_attention
 
-    plot_png(
+    plot_attention(
         explanation.source_pieces,
         explanation.target_pieces,
         explanation.alignment.cpu().numpy(),
         path,
-        title=f"{explanation.source} → {explanation.target}",
+        title=title_of(explanation),
     )
 
 
-def save_heads_png(explanation: Explanation, path: Path) -> None:
+def save_heads_plot(explanation: Explanation, path: Path) -> None:
     """Plot each head of each cross-attention layer as a separate heat map."""
-    from saccade.plots.attention_map import plot_heads_png
+    from saccade.plots.attention_map import plot_heads
 
     layers = {
         record.layer: record.weights[0].cpu().numpy() for record in explanation.attention if record.kind == "cross"
     }
-    plot_heads_png(
-        explanation.source_pieces,
-        explanation.target_pieces,
-        layers,
-        path,
-        title=f"{explanation.source} → {explanation.target}",
-    )
+    plot_heads(explanation.source_pieces, explanation.target_pieces, layers, path, title=title_of(explanation))
+
+
+def title_of(explanation: Explanation) -> dict[str, str]:
+    """The two lines of a title."""
+    return {"source": explanation.source, "output": explanation.target}
 
 
 def hard_alignment(explanation: Explanation) -> list[tuple[int, int]]:

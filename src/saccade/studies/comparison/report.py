@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from saccade.folder import replace_file
-from saccade.plots.attention_map_grid import Panel, plot_attention_grid
+from saccade.plots.attention_map import plot_models
+from saccade.plots.heat_map_grid import HeatMap
 from saccade.plots.model_comparison import plot_by_length, plot_by_minutes
 from saccade.studies.comparison.request import Request
 from saccade.studies.comparison.scores import Scores
@@ -93,19 +94,26 @@ def draw_plots(scores: Scores, output: Path) -> list[Plot]:
         counts = [len(bucket.indices) for bucket in scores.buckets]
         plot_by_length([str(bucket) for bucket in scores.buckets], counts, intervals, by_length)
         plots.append(Plot(by_length, "BLEU by the number of source words, with 95 % intervals."))
-    curves = {row.entry.name: (row.curve.minutes, row.curve.values) for row in scores.rows if row.curve}
+    curves = {row.entry.name: row.curve for row in scores.rows if row.curve}
     if curves:
         plot_by_minutes(curves, by_minutes)
-        caption = "Validation BLEU (greedy search, part of the validation data) against minutes of training."
+        early = " A cross marks a run that ended early." if any(curve.early_end for curve in curves.values()) else ""
+        caption = f"Validation BLEU (greedy search, part of the validation data) against minutes of training.{early}"
         plots.append(Plot(by_minutes, caption))
     panels = [
-        Panel(row.entry.name, alignment.source_pieces, alignment.target_pieces, np.array(alignment.weights))
+        HeatMap(
+            alignment.source_pieces,
+            alignment.target_pieces,
+            np.array(alignment.weights),
+            title=f"{row.entry.name}, BLEU {row.bleu.value:.1f}" if row.bleu else row.entry.name,
+            caption=alignment.output,
+        )
         for row in scores.rows
         if (alignment := row.alignment) is not None and alignment.fault is None
     ]
     if panels:
         sentence = next(row.alignment.sentence for row in scores.rows if row.alignment)
-        plot_attention_grid(panels, alignments, title=sentence)
+        plot_models(panels, alignments, title={"source": sentence})
         without = [row.entry.name for row in scores.rows if not row.entry.has_cross_attention]
         rest = f" Without cross-attention: {', '.join(without)}." if without else ""
         caption = f"Attention of each model while it translates “{sentence}”: mean over heads and layers.{rest}"

@@ -57,6 +57,18 @@ class Result:
     reason: str | None = None  # of a failure
     machine: dict[str, str] = field(default_factory=dict)  # that it was trained on
 
+    @property
+    def early_end(self) -> str | None:
+        """Why the training ended before its planned number of updates; None if it did not."""
+        if self.status == "failed":
+            return f"failed: {self.reason or 'unknown reason'}"
+        if self.trained is None or self.plan is None or self.trained.updates >= self.plan.updates:
+            return None
+        minutes = (self.config or {}).get("training", {}).get("max_minutes")
+        time_is_up = minutes is not None and self.trained.seconds >= 60 * minutes
+        reason = f"the {minutes:g} minutes are used up" if time_is_up else "early stopping"
+        return f"{self.trained.updates:,} of {self.plan.updates:,} updates: {reason}"
+
     def failed(self, reason: str) -> Result:
         """Return this result with status 'failed' and the reason."""
         return replace(self, status="failed", reason=" ".join(reason.split()))
@@ -72,6 +84,7 @@ class Alignment:
     weights: tuple[tuple[float, ...], ...] = ()  # (T, S)
     cut: bool = False  # whether there were more pieces
     fault: str | None = None
+    output: str = ""
 
 
 def result_path(output: Path, name: str) -> Path:
@@ -131,7 +144,7 @@ def make_alignment(sentence: str, explanation: Explanation) -> Alignment:
     rows = explanation.alignment[: len(target), : len(source)].tolist()
     weights = tuple(tuple(round(WEIGHT_SCALE * weight) / WEIGHT_SCALE for weight in row) for row in rows)
     cut = len(explanation.source_pieces) > len(source) or len(explanation.target_pieces) > len(target)
-    return Alignment(sentence, tuple(source), tuple(target), weights, cut)
+    return Alignment(sentence, tuple(source), tuple(target), weights, cut, output=explanation.target)
 
 
 def write_alignment(output: Path, name: str, alignment: Alignment) -> None:
@@ -159,7 +172,8 @@ def parse_alignment(path: Path, values: dict[str, Any]) -> Alignment:
         source, target = tuple(map(str, values["source_pieces"])), tuple(map(str, values["target_pieces"]))
         weights = tuple(tuple(int(part) / WEIGHT_SCALE for part in row.split()) for row in values["weights"])
         fault = None if values["fault"] is None else str(values["fault"])
-        found = Alignment(str(values["sentence"]), source, target, weights, bool(values["cut"]), fault)
+        output = str(values.get("output", ""))  # not in files of earlier versions
+        found = Alignment(str(values["sentence"]), source, target, weights, bool(values["cut"]), fault, output)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise damaged(path, "is not an alignment of a comparison") from None
     if len(weights) != len(target) or any(len(row) != len(source) for row in weights):

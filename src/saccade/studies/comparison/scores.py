@@ -15,6 +15,7 @@ from saccade.evaluation.length_buckets import Bucket, length_buckets, long_sente
 from saccade.evaluation.metrics import bleu, chrf
 from saccade.models.family import Costs
 from saccade.models.registry import presets
+from saccade.plots.model_comparison import ScoreCurve
 from saccade.plots.training_curves import points_of
 from saccade.studies.comparison.notes import make_notes
 from saccade.studies.comparison.request import Entry, Request
@@ -34,14 +35,6 @@ BASELINE = "seq2seq"  # the family without attention, if it is compared
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Validation BLEU over minutes of training."""
-
-    minutes: list[float]
-    values: list[float]
-
-
-@dataclass(frozen=True)
 class Row:
     """One row of the report: a model, without scores if it failed."""
 
@@ -51,7 +44,7 @@ class Row:
     bleu: Interval | None = None
     chrf: float | None = None
     by_length: tuple[Interval, ...] = ()  # one per bucket
-    curve: Curve | None = None
+    curve: ScoreCurve | None = None  # validation BLEU over minutes of training
     alignment: Alignment | None = None  # for the sentence of the comparison
 
 
@@ -87,8 +80,9 @@ def score_models(request: Request) -> Scores:
     for entry in request.entries:
         result = read_result(request.output, entry.name) or Result(entry.name, "failed", reason="it has no result")
         costs = presets()[entry.preset].costs()
+        curve = read_curve(run_path(request.output, entry.name), result.early_end)
         if result.status != "done":
-            rows.append(Row(entry, costs, result))
+            rows.append(Row(entry, costs, result, curve=curve))
             continue
         texts = read_outputs(request.output, entry.name, len(sources))
         outputs[entry.name] = texts
@@ -100,7 +94,6 @@ def score_models(request: Request) -> Scores:
             )
             for bucket in buckets
         ]
-        curve = read_curve(run_path(request.output, entry.name))
         total = interval("bleu", texts, references)
         sentence = request.plotted_sentence()
         alignment = read_alignment(request.output, entry.name, sentence) if entry.has_cross_attention else None
@@ -166,7 +159,7 @@ def check_same_data(rows: Sequence[Row]) -> None:
             )
 
 
-def read_curve(run: Path) -> Curve | None:
+def read_curve(run: Path, early_end: str | None) -> ScoreCurve | None:
     """Read validation BLEU over minutes of training; None if the files of the run lack one of them."""
     directory = RunDirectory(run)
     if not (directory.metrics.exists() and directory.timing.exists()):
@@ -177,4 +170,4 @@ def read_curve(run: Path) -> Curve | None:
         return None
     steps, seconds = [0.0, *clock.steps], [0.0, *clock.values]
     minutes = [float(np.interp(step, steps, seconds)) / 60 for step in scores.steps]
-    return Curve(minutes, scores.values)
+    return ScoreCurve(minutes, scores.values, early_end)

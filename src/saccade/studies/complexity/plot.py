@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from saccade.plots.colors import GRID_COLOR, NEUTRAL_COLOR, line_style
 from saccade.plots.figure import new_figure, save_figure
 from saccade.studies.complexity.findings import Cost, Findings, costs, memory, seconds
 from saccade.studies.complexity.layers import LAYERS
@@ -14,20 +16,12 @@ if TYPE_CHECKING:
 
 INCHES = (4.6, 3.4)  # of one panel
 LEGEND = 0.8  # inches below the panels
-COLORS = {
-    "explicit": "#d65f5f",
-    "fused": "#ee854a",
-    "restricted": "#b47cc7",
-    "recurrent": "#5a5a5a",
-    "convolution": "#4878cf",
-    "dilated": "#6acc65",
-    "separable": "#77bedb",
-}
-MARKS = dict(zip(LAYERS, "osD^v<>", strict=True))
+STYLES = {name: line_style(index) for index, name in enumerate(LAYERS)}  # the same for any selection of layers
+GUIDES = {1: ("n", "--"), 2: ("n²", ":")}  # names and line styles of the guide lines, by their exponent
 
 
-def plot_png(findings: Findings, path: Path) -> None:
-    """One row of panels per width: time on the left, memory on the right."""
+def plot_costs(findings: Findings, path: Path) -> None:
+    """Plot one row of panels per width: time on the left, memory on the right."""
     widths = findings.plan.widths
     figure = new_figure(2 * INCHES[0], INCHES[1] * len(widths) + LEGEND)
     grid = figure.subplots(len(widths), 2, squeeze=False)
@@ -41,35 +35,50 @@ def plot_png(findings: Findings, path: Path) -> None:
 
 
 def draw_panel(axes: Axes, findings: Findings, width: int, cost: Cost, title: str) -> None:
-    """Draw one line per measured layer."""
+    """Draw one line per measured layer, and guide lines that grow as n and n²."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-    for name in findings.plan.layers:
-        points = costs(findings.of(name, width), cost, lambda found: found.length)
+    lines = {name: costs(findings.of(name, width), cost, lambda found: found.length) for name in findings.plan.layers}
+    for name, points in lines.items():
         if points:
             axes.plot(
                 list(points),
                 list(points.values()),
-                color=COLORS[name],
-                marker=MARKS[name],
                 markersize=4,
                 linewidth=1.3,
                 label=LAYERS[name].title,
+                **STYLES[name],
             )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    draw_guides(axes, findings.plan.lengths, [value for points in lines.values() for value in points.values()])
     axes.xaxis.set_major_locator(FixedLocator(sorted(findings.plan.lengths)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel("positions", fontsize=8)
+    axes.set_xlabel("sequence length n", fontsize=8)
     axes.tick_params(labelsize=7)
     axes.tick_params(axis="x", rotation=45)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="#e8e8e8", linewidth=0.6)
+    axes.grid(color=GRID_COLOR, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def draw_guides(axes: Axes, lengths: Iterable[int], values: list[float]) -> None:
+    """Draw lines proportional to n and n² up to the largest cost, without a change of the limits of the axes."""
+    first, last = min(lengths), max(lengths)
+    if first == last or not values:
+        return
+    limits = axes.get_ylim()
+    for exponent, (name, style) in GUIDES.items():
+        end = max(values)
+        start = end * (first / last) ** exponent
+        axes.plot(
+            [first, last], [start, end], style, color=NEUTRAL_COLOR, linewidth=1, label=f"guide: {name}", zorder=1
+        )
+    axes.set_ylim(limits)
 
 
 def scaled(value: float | None, factor: float) -> float | None:

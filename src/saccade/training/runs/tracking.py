@@ -21,6 +21,8 @@ from saccade.training.validation import Validation
 # Columns of metrics.csv: the first three, the metrics of the objective, the next three, the validation scores.
 STEP_COLUMNS = ("step", "epoch", "loss")
 UPDATE_COLUMNS = ("learning_rate", "gradient_norm", "flops")
+LOG_INTERVALS = ((10, 1), (50, 5), (100, 10), (250, 25))  # (up to this step, updates between two log lines)
+LOG_INTERVAL = 50  # after these steps
 PROGRESS_INTERVAL = 10.0  # seconds between two progress lines of a long task without a terminal
 
 
@@ -101,8 +103,9 @@ class RunTracker:
         *,
         objective_metrics: Sequence[str],
         validation_metrics: Sequence[str],
-        log_every: int,
+        log_every: int | None,
     ) -> None:
+        """`log_every` is the number of updates between two log lines; None logs the first updates more often."""
         self.directory = directory
         self.log_every = log_every
         validation = ("valid_loss", "valid_perplexity", *(f"valid_{name}" for name in validation_metrics))
@@ -145,12 +148,12 @@ class RunTracker:
             self.warn(f"{path}: is shorter than at step {step:,}: some of its rows are lost")
 
     def update(self, update: Update, progress: Progress, fraction: float | None) -> None:
-        """Move the bar at every update; every `log_every` updates write a CSV row and a log line."""
+        """Move the bar at every update; write a CSV row and a log line at the steps that are logged."""
         self._throughput.add(update.target_tokens)
         progress.recent.append({"loss": update.loss, **update.metrics})
         rate = self._throughput.tokens_per_second()
         self._bar.draw(f"step {update.step:,}  loss {update.loss:.3f}  {rate:,.0f} tok/s", fraction)
-        if update.step % self.log_every:
+        if update.step % (self.log_every or log_interval(update.step)):
             return
         names = progress.recent[-1]  # a metric may begin within the interval
         means = {name: fmean(one[name] for one in progress.recent if name in one) for name in names}
@@ -207,6 +210,11 @@ class RunTracker:
                 for name, value in values.items():
                     if name != "step":
                         self._tensorboard.add_scalar(name.replace("valid_", "valid/"), value, values["step"])
+
+
+def log_interval(step: int) -> int:
+    """Return the updates between two log lines at a step: even a run of a few updates has ten points in its curves."""
+    return next((interval for last, interval in LOG_INTERVALS if step <= last), LOG_INTERVAL)
 
 
 def tensorboard_writer(path: Path, first_step: int) -> Any:

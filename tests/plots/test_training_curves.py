@@ -27,7 +27,7 @@ ROWS: list[Row] = [
     ],
     ids=["usual", "single", "empty", "not finite", "without steps"],
 )
-def test_any_rows_become_a_picture(rows: list[Row], tmp_path: Path) -> None:
+def test_any_rows_can_be_plotted(rows: list[Row], tmp_path: Path) -> None:
     plot_curves(rows, tmp_path / "results.png")
     data = (tmp_path / "results.png").read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
@@ -46,6 +46,15 @@ def test_every_validation_score_has_a_panel() -> None:
     titles = [panel.title for panel in panels_for(ROWS)]
     assert titles == ["loss", "validation perplexity", "validation BLEU", "learning rate", "tokens per second"]
     assert [panel.title for panel in panels_for([])][1] == "validation score"
+
+
+def test_training_and_validation_loss_are_both_without_label_smoothing() -> None:
+    rows: list[Row] = [{"step": "1", "loss": "6.0", "nll": "5.5"}, {"step": "1", "valid_loss": "5.4"}]
+    loss, objective, *_ = panels_for(rows)
+    assert [curve.column for curve in loss.curves] == ["nll", "valid_loss"]
+    assert [curve.column for curve in objective.curves] == ["loss"]
+    equal: list[Row] = [{"step": "1", "loss": "5.5", "nll": "5.5"}, {"step": "1", "valid_loss": "5.4"}]
+    assert not [panel for panel in panels_for(equal) if "objective" in panel.title]
 
 
 def test_the_best_error_is_the_lowest() -> None:

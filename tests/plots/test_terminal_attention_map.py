@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from saccade.errors import SaccadeError
-from saccade.plots.attention_map import COLORS, SHADES, draw_terminal, plot_heads_png, plot_png
+from saccade.plots.terminal_attention_map import COLORS, SHADES, draw_terminal
 from saccade.plots.text_cells import cells
 
 SOURCE = ["the", "big", "cat", "sleeps", "."]
@@ -28,17 +26,17 @@ def body(drawing: str, rows: int) -> list[str]:
     return drawing.splitlines()[-1 - rows : -1]
 
 
-def test_one_row_a_target_piece_and_the_strongest_cell_is_the_darkest() -> None:
+def test_one_row_per_target_piece_and_shades_on_a_scale_from_0_to_1() -> None:
     drawing = draw_terminal(SOURCE, TARGET, WEIGHTS, width=80, color=False)
     assert len(drawing.splitlines()) == len("sleeps") + len(TARGET) + 1
     rows = body(drawing, len(TARGET))
     start = len("schläft") + 1
     assert [row[:start].strip() for row in rows] == TARGET
     shades = [[row.ljust(80)[start + 2 * column] for column in range(len(SOURCE))] for row in rows]
-    expected = [[SHADES[round(weight / 0.95 * 4)] for weight in row] for row in WEIGHTS]
+    expected = [[SHADES[round(weight * 4)] for weight in row] for row in WEIGHTS]
     assert shades == expected
     assert "".join(rows).count(SHADES[-1]) == 2  # one cell, two characters wide
-    assert drawing.splitlines()[-1].strip() == "0 ·░▒▓█ 0.95"
+    assert drawing.splitlines()[-1].strip() == "0 ·░▒▓█ 1   largest 0.95, uniform 1/5 = 0.2"
 
 
 def test_source_pieces_can_be_read_downwards_above_their_columns() -> None:
@@ -48,13 +46,13 @@ def test_source_pieces_can_be_read_downwards_above_their_columns() -> None:
         assert "".join(line.ljust(80)[start + 2 * column] for line in header).strip() == piece
 
 
-def test_color_paints_the_strongest_cell_in_the_darkest_color() -> None:
+def test_color_has_the_same_scale() -> None:
     drawing = draw_terminal(SOURCE, TARGET, WEIGHTS, width=80, color=True)
     painted = [re.findall(r"\x1b\[48;5;(\d+)m  \x1b\[0m", row) for row in body(drawing, len(TARGET))]
     assert [len(row) for row in painted] == [len(SOURCE)] * len(TARGET)
     levels = np.array([[COLORS.index(int(color)) for color in row] for row in painted])
     assert np.unravel_index(levels.argmax(), levels.shape) == (2, 3)
-    assert levels[2, 3] == len(COLORS) - 1
+    assert levels[2, 3] == round(0.95 * (len(COLORS) - 1))
     assert levels[2, 0] == 0
 
 
@@ -80,7 +78,7 @@ def test_narrow_terminals_get_narrow_columns_then_bands() -> None:
 
 def test_wide_letters_keep_the_columns_in_line() -> None:
     drawing = draw_terminal(["我", "x"], ["I", "猫"], np.eye(2), width=40)
-    assert drawing.splitlines() == ["   我x", " I ██·", "猫 · ██", "   0 ·░▒▓█ 1.00"]
+    assert drawing.splitlines() == ["   我x", " I ██·", "猫 · ██", "   0 ·░▒▓█ 1   largest 1.00, uniform 1/2 = 0.5"]
 
 
 def test_the_terminal_sets_the_default_width(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +88,15 @@ def test_the_terminal_sets_the_default_width(monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-def test_weights_without_any_are_light_and_gaps_are_zero() -> None:
+def test_uniform_attention_has_the_lightest_shade_everywhere() -> None:
+    drawing = draw_terminal(SOURCE * 2, TARGET, np.full((4, 10), 0.1), width=80)
+    assert not set("".join(body(drawing, 4))) & set(SHADES[1:])
+    assert "largest 0.10, uniform 1/10 = 0.1" in drawing
+
+
+def test_zero_weights_are_light_and_nan_is_zero() -> None:
     assert "█" not in body(draw_terminal(["a"], ["b"], np.zeros((1, 1)), width=80), 1)[0]
-    assert body(draw_terminal(["a", "c"], ["b"], np.array([[np.nan, 0.5]]), width=80), 1) == ["b · ██"]
+    assert body(draw_terminal(["a", "c"], ["b"], np.array([[np.nan, 1.0]]), width=80), 1) == ["b · ██"]
 
 
 def test_control_characters_cannot_steer_the_terminal() -> None:
@@ -104,51 +108,3 @@ def test_weights_of_other_sequences_are_refused() -> None:
         draw_terminal(["a", "b"], TARGET, WEIGHTS)
     with pytest.raises(SaccadeError, match=r"\b0 "):
         draw_terminal([], TARGET, np.zeros((4, 0)))
-
-
-def opened(path: Path) -> Image.Image:
-    """The picture, after a check of its header and size."""
-    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert path.stat().st_size > 2000
-    return Image.open(path).convert("RGB")
-
-
-def test_the_heat_map_is_dark_only_at_the_strongest_weight(tmp_path: Path) -> None:
-    plot_png(SOURCE, TARGET, WEIGHTS, tmp_path / "a.png", title="attention")
-    pixels = np.asarray(opened(tmp_path / "a.png")).astype(int)
-    darkest = (pixels == (8, 48, 107)).all(axis=-1)  # the end of the color map
-    columns = np.flatnonzero(darkest.sum(axis=0) > 20)  # the scale at the side is dark for a few pixels only
-    rows = np.flatnonzero(darkest[:, columns].all(axis=1))
-    assert 30 < len(columns) < 60
-    assert abs(len(columns) - len(rows)) <= 2
-    assert np.ptp(columns) + 1 == len(columns)
-    assert np.ptp(rows) + 1 == len(rows)
-
-
-def test_any_labels_can_be_plotted_and_the_picture_grows_with_them(tmp_path: Path) -> None:
-    odd = ["$5", "$", "猫", "\U0001f600", "", "a" * 300, "{x}^_\\frac"]
-    plot_png(odd, ["$x_"], np.full((1, 7), 1 / 7), tmp_path / "odd.png", title="costs $5 or $6, " * 10)
-    plot_png(["a"], ["b"], np.ones((1, 1)), tmp_path / "small.png")
-    small, large = opened(tmp_path / "small.png"), opened(tmp_path / "odd.png")
-    assert large.width > small.width
-    assert large.height > small.height
-
-
-def test_heads_have_a_panel_each_and_layers_may_differ(tmp_path: Path) -> None:
-    one, three = {0: WEIGHTS[None]}, {0: np.stack([WEIGHTS] * 3), 1: WEIGHTS[None]}
-    plot_heads_png(SOURCE, TARGET, one, tmp_path / "one.png", title="cross attention")
-    plot_heads_png(SOURCE, TARGET, three, tmp_path / "three.png", title="cross attention")
-    small, large = opened(tmp_path / "one.png"), opened(tmp_path / "three.png")
-    assert large.width > small.width
-    assert large.height > small.height
-
-
-def test_heads_without_weights_are_refused(tmp_path: Path) -> None:
-    for layers in ({}, {0: np.zeros((0, 4, 5))}):
-        with pytest.raises(SaccadeError, match="no layer has a head"):
-            plot_heads_png(SOURCE, TARGET, layers, tmp_path / "none.png")
-
-
-def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SaccadeError, match=r"missing.a\.png"):
-        plot_png(["a"], ["b"], np.ones((1, 1)), tmp_path / "missing" / "a.png")
