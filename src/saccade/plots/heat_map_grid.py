@@ -48,7 +48,7 @@ LINED_CELL = 0.09  # smaller cells have no lines between them
 NUMBERED_CELL = 0.33  # smaller cells have no weights written in them
 MIN_NUMBER = 0.005  # smaller weights are not written
 UNIFORM_MARK = "uniform"  # id of the marks in an SVG file
-DARK = 0.5  # weights from here on are written in white
+DARK = 0.6  # weights from here on are written in white
 
 
 @dataclass(frozen=True)

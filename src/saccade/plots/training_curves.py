@@ -114,6 +114,8 @@ def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Row]) -> None:
         logarithmic_axis(axes)
     if panel.from_zero:
         axes.set_ylim(0, 1.1 * axes.dataLim.ymax or 1)
+    elif axes.dataLim.ymin >= 0 > axes.get_ylim()[0]:
+        axes.set_ylim(bottom=0)  # the margin must not suggest negative values
     axes.set_xlabel("step", fontsize=8)
     axes.grid(color=GRID_COLOR, linewidth=0.6)
     axes.set_axisbelow(True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from saccade.plots.colors import GRID_COLOR, NEUTRAL_COLOR, line_style
+from saccade.plots.colors import GRAY, GRID_COLOR, NEUTRAL_COLOR, line_style
 from saccade.plots.figure import new_figure, save_figure
 from saccade.studies.complexity.findings import Cost, Findings, costs, memory, seconds
 from saccade.studies.complexity.layers import LAYERS
@@ -49,6 +49,8 @@ def draw_panel(axes: Axes, findings: Findings, width: int, cost: Cost, title: st
                 label=LAYERS[name].title,
                 **STYLES[name],
             )
+    if not any(lines.values()):
+        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color=GRAY)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     draw_guides(axes, findings.plan.lengths, [value for points in lines.values() for value in points.values()])
