@@ -8,7 +8,7 @@ import torch
 from small_comparison import write_corpus
 
 from saccade.studies.comparison import report
-from saccade.training.runs import tracking
+from saccade.training.runs import log_files, tracking
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def quick() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracking, "plot_curves", lambda rows, path: None)
+        patch.setattr(log_files, "plot_curves", lambda rows, path: None)
         patch.setattr(tracking, "tensorboard_writer", lambda path, first_step: False)
         yield
     torch.set_num_threads(threads)

@@ -30,10 +30,10 @@ RISK = {"objective": "minimum-risk", "risk": {"samples": 3}}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_pictures():
+def no_plots():
     """Skip the plots, which take longer than these runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("saccade.training.runs.tracking.draw_curves", lambda directory: None)
+        patch.setattr("saccade.training.runs.log_files.plot_curves", lambda rows, path: None)
         yield
 
 
