@@ -16,7 +16,7 @@ def drawn(monkeypatch):
     return figures
 
 
-def test_a_line_a_model_with_the_ends_of_its_intervals(drawn) -> None:
+def test_one_line_per_model_with_error_bars_at_its_intervals(drawn) -> None:
     scores = {"a": [Interval(20, 18, 23), Interval(10, 8, 11)], "b": [Interval(30, 29, 31), Interval(25, 26, 27)]}
     plot_by_length(["1–20", "21+"], [400, 30], scores, "unused.png")
     axes = drawn[0].axes[0]
@@ -29,7 +29,7 @@ def test_a_line_a_model_with_the_ends_of_its_intervals(drawn) -> None:
     assert positions[0] < 0 < positions[1]
 
 
-def test_scores_against_minutes(drawn) -> None:
+def test_one_curve_per_model_over_minutes(drawn) -> None:
     plot_by_minutes({"a": ScoreCurve([1.0, 2.0], [5.0, 9.0]), "b": ScoreCurve([1.5], [4.0])}, "unused.png")
     lines = drawn[0].axes[0].get_lines()
     assert [list(line.get_ydata()) for line in lines] == [[5.0, 9.0], [4.0]]

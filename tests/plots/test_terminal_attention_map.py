@@ -76,12 +76,12 @@ def test_narrow_terminals_get_narrow_columns_then_bands() -> None:
     assert sum(line.count(SHADES[-1] * 2) for line in banded) == 4
 
 
-def test_wide_letters_keep_the_columns_in_line() -> None:
+def test_columns_of_wide_letters_are_aligned() -> None:
     drawing = draw_terminal(["我", "x"], ["I", "猫"], np.eye(2), width=40)
     assert drawing.splitlines() == ["   我x", " I ██·", "猫 · ██", "   0 ·░▒▓█ 1   largest 1.00, uniform 1/2 = 0.5"]
 
 
-def test_the_terminal_sets_the_default_width(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "26")
     assert draw_terminal(SOURCE * 4, TARGET, np.eye(4, 20)) == draw_terminal(
         SOURCE * 4, TARGET, np.eye(4, 20), width=26
@@ -99,12 +99,12 @@ def test_zero_weights_are_light_and_nan_is_zero() -> None:
     assert body(draw_terminal(["a", "c"], ["b"], np.array([[np.nan, 1.0]]), width=80), 1) == ["b · ██"]
 
 
-def test_control_characters_cannot_steer_the_terminal() -> None:
+def test_control_characters_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in draw_terminal(["\x1b[2J"], ["\x1b]0;x\x07"], np.ones((1, 1)), width=80)
 
 
-def test_weights_of_other_sequences_are_refused() -> None:
-    with pytest.raises(SaccadeError, match=r"\(4, 5\) .*4 target .*2 source"):
-        draw_terminal(["a", "b"], TARGET, WEIGHTS)
-    with pytest.raises(SaccadeError, match=r"\b0 "):
-        draw_terminal([], TARGET, np.zeros((4, 0)))
+def test_weights_of_another_shape_are_an_error() -> None:
+    for source, target, weights in ((["a", "b"], TARGET, WEIGHTS), ([], TARGET, np.zeros((4, 0)))):
+        with pytest.raises(SaccadeError) as raised:
+            draw_terminal(source, target, weights)
+        assert raised.value.hint

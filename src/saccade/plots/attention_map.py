@@ -56,7 +56,7 @@ def plot_heads(
 
 
 def plot_models(panels: Sequence[HeatMap], path: str | Path, *, title: Mapping[str, str] | None = None) -> None:
-    """Plot one heat map per model in a grid with few empty places."""
+    """Plot one heat map per model in a grid whose last row is as full as possible."""
     if not panels:
         raise SaccadeError("no model has an alignment to plot", hint="compare models that have cross-attention")
     columns = column_count(len(panels))
@@ -67,7 +67,7 @@ def plot_models(panels: Sequence[HeatMap], path: str | Path, *, title: Mapping[s
 
 
 def column_count(panels: int) -> int:
-    """Return the number of columns that leaves the fewest places empty, near the usual number."""
+    """Return the number of columns with the fewest empty panels in the last row, near the usual number."""
     if panels <= USUAL_COLUMNS:
         return panels
     return min(

@@ -1,4 +1,4 @@
-"""Text in figures: wrapping, measured sizes, and right-to-left text that does not reorder its surroundings."""
+"""Text in figures: wrapping, measured sizes, and isolation of right-to-left text from its neighbors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from saccade.plots.figure import new_figure
 from saccade.plots.fonts import choose_fonts
-from saccade.plots.text_cells import ELLIPSIS, cells, clip, clusters, visible
+from saccade.plots.text_cells import ELLIPSIS, cells, clip, clusters, visible, visible_character
 
 POINTS_PER_INCH = 72
 LETTER = 0.62  # upper bound of the mean letter width relative to the font size
@@ -56,10 +56,13 @@ def measure(labels: Iterable[str], font: float) -> TextSize:
 
 
 def wrap(text: str, inches: float, font: float, max_lines: int) -> list[str]:
-    """Break a text into at most `max_lines` lines of that width; the last one is shortened if there is more."""
+    """Break a text into at most `max_lines` lines of that width; the last one is shortened if there is more.
+
+    Control characters are replaced, as in labels: an SVG file cannot contain them.
+    """
     width = max(4, int(inches * POINTS_PER_INCH / (LETTER * font)))
     lines: list[str] = []
-    for word in text.split():
+    for word in ("".join(map(visible_character, word)) for word in text.split()):
         if lines and cells(lines[-1]) + 1 + cells(word) <= width:
             lines[-1] += f" {word}"
         else:
