@@ -107,6 +107,9 @@ SEARCHES = st.fixed_dictionaries(
         "top_k": st.integers(0, 2**62),
         "top_p": st.floats(5e-324, 1),
         "seed": st.integers(0, 2**63 - 1),
+        "max_source": st.none() | st.integers(0, 1_000_000) | st.integers(1, 9),
+        "long_source": st.sampled_from(["split", "truncate"]),
+        "keep_duplicates": st.booleans(),
         "min_length": st.integers(0, 20),
         "max_length": st.integers(0, 20),
         "max_length_factor": st.floats(0, 3),
@@ -134,6 +137,6 @@ def test_any_search_that_is_accepted_ends(
     except SaccadeError:
         return
     with guarded(tmp_path_factory.getbasetemp()):
-        outputs = translator.translate(["ein Hund", "", "xyz"], **decoding.model_dump())
-    assert len(outputs) == 3
-    assert outputs[1] == ""
+        found = list(translator.stream(["ein Hund", "", "xyz"], decoding))
+    assert len(found) == 3
+    assert found[1].text == ""

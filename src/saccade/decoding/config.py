@@ -13,16 +13,20 @@ ReplaceUnknown = Literal["none", "source", "lexicon"]
 
 LongSource = Literal["split", "truncate"]
 
+MAX_BEAM = 10_000
 TOKENS_AT_ONCE = 8192  # source tokens, with several hypotheses per sentence
 
 
 class DecodingConfig(Config):
     """Settings of search, sampling and output constraints."""
 
-    beam: int = Field(default=5, ge=1, le=10_000)
+    beam: int = Field(default=5, ge=1, le=MAX_BEAM)
     """Beam size: hypotheses kept per sentence; 1 is greedy search. Not used for sampling."""
-    nbest: int = Field(default=1, ge=1, le=10_000)
+    nbest: int = Field(default=1, ge=1, le=MAX_BEAM)
     """Number of hypotheses to return per input, best first; with `sample`, number of independent samples."""
+
+    keep_duplicates: bool = False
+    """List outputs with equal text, i.e. other tokens of the same string, each; by default only the best is listed."""
 
     length_penalty: LengthPenalty = "gnmt"
     """Length normalization of log-probabilities: gnmt ((5 + length) / 6)^alpha, plain length^alpha, or none."""

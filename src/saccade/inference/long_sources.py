@@ -19,6 +19,7 @@ from saccade import messages
 from saccade.data.reading.normalization import normalize
 from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.decoding.config import DecodingConfig
+from saccade.inference.distinct_outputs import merge_duplicates, merges_duplicates
 from saccade.inference.translation import Candidate, Part, Translation
 
 DEFAULT_MAX_SOURCE = 1024  # for a model folder that does not record the longest source of its training data
@@ -134,10 +135,13 @@ def join_parts(
         combinations = [list(row) for row in zip_longest(*lists, fillvalue=None)]
         joined = [join_candidates(split, translations, [one for one in row if one]) for row in combinations]
     else:
+        count = 2 * settings.nbest if merges_duplicates(settings) else settings.nbest  # some have equal texts
         best: list[list[Candidate]] = [[]]
         for candidates in lists:
-            best = best_combinations(best, candidates, settings.nbest)
+            best = best_combinations(best, candidates, count)
         joined = [join_candidates(split, translations, combination) for combination in best]
+    if merges_duplicates(settings):
+        return Translation(text, merge_duplicates(joined)[: settings.nbest])
     if len(joined) > 1:
         joined.sort(key=lambda candidate: (candidate.finished, candidate.score), reverse=True)
     return Translation(text, tuple(joined))

@@ -12,6 +12,13 @@ from saccade.data.reading.normalization import normalize
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.inference.batching import SourceIds, length_batches, max_ids
+from saccade.inference.distinct_outputs import (
+    WIDER_SEARCHES,
+    ShortListReport,
+    merge_duplicates,
+    merges_duplicates,
+    widened,
+)
 from saccade.inference.engines.engine import DecodeRequest, DecodeResults
 from saccade.inference.long_sources import (
     DEFAULT_MAX_SOURCE,
@@ -42,6 +49,11 @@ class Texts(NamedTuple):
     indices: Sequence[int]  # in the user's input: they key the random numbers, and errors name them
     prefixes: Sequence[str] | None = None
 
+    def subset(self, numbers: Sequence[int]) -> Texts:
+        """Some of the texts."""
+        prefixes = None if self.prefixes is None else [self.prefixes[number] for number in numbers]
+        return Texts([self.texts[number] for number in numbers], [self.indices[number] for number in numbers], prefixes)
+
 
 class Pipeline:
     """All steps for the texts of one stream, with one set of decoding settings."""
@@ -51,6 +63,12 @@ class Pipeline:
         self.settings = settings
         self.scores = scores
         self.long_sources = LongSourceReport(settings)
+        self.short_lists = ShortListReport(settings)
+
+    def report(self) -> None:
+        """Report, at the end of the stream, what happened to several of its inputs."""
+        self.long_sources.finish()
+        self.short_lists.finish()
 
     def submit(self, given: Texts, limit: int | None) -> Results:
         """Submit texts to an engine; sources of more than `limit` tokens are searched later, one after the other."""
@@ -80,7 +98,7 @@ class Pipeline:
 
         Long texts come last in time: those before the first of them are yielded before its search begins.
         """
-        outputs = self.outputs(given, request, results)
+        outputs = self.distinct_outputs(given, request, results)
         for index, text in enumerate(given.texts):
             if index in split:
                 yield self.translate_parts(given, index, split[index])
@@ -96,6 +114,38 @@ class Pipeline:
         if self.settings.replace_unknown != "none":
             outputs |= self.replace_unknown(given, request.sources, outputs)
         return outputs
+
+    def distinct_outputs(
+        self, given: Texts, request: DecodeRequest, results: Callable[[], DecodeResults]
+    ) -> dict[int, tuple[Candidate, ...]]:
+        """The n best outputs with different texts of every source; sources with fewer are searched again, wider."""
+        outputs = self.outputs(given, request, results)
+        if not merges_duplicates(self.settings):
+            return outputs
+        count, settings = self.settings.nbest, request.settings
+        distinct = {index: merge_duplicates(candidates) for index, candidates in outputs.items()}
+        for _ in range(WIDER_SEARCHES):
+            # A search that finds fewer hypotheses than requested has found all.
+            few = [
+                index
+                for index, candidates in distinct.items()
+                if len(candidates) < count and len(outputs[index]) >= settings.nbest
+            ]
+            wider = widened(settings)
+            engine = self.translator.engine_or_none(wider, prefixes=request.prefixes is not None)
+            if not few or engine is None:
+                break
+            settings = wider
+            subset = replace(request.subset(few), settings=settings)
+            found = self.outputs(given.subset(few), subset, engine.submit(subset))
+            for number, candidates in found.items():
+                index = few[number]
+                outputs[index] = candidates
+                distinct[index] = merge_duplicates([*distinct[index], *candidates])
+        for index, candidates in distinct.items():
+            if len(candidates) < count:
+                self.short_lists.add(given.indices[index] % PART_INDEX)
+        return {index: candidates[:count] for index, candidates in distinct.items()}
 
     def split_long(self, given: Texts, limit: int | None) -> dict[int, SplitText]:
         """Split the texts that are too long to be tokenized in one call, if they have more than `limit` tokens."""

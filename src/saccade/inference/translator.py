@@ -18,7 +18,7 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.scoring import score
 from saccade.decoding.search import SearchRequest, search
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, UsageError
 from saccade.inference.batching import SourceIds, collate_sources, length_batches, max_ids
 from saccade.inference.deferred_model import DeferredModel
 from saccade.inference.device import choose_device
@@ -184,13 +184,20 @@ class Translator:
                 pending = None
         if pending is not None:
             yield from pending()
-        pipeline.long_sources.finish()
+        pipeline.report()
 
     def engine(self, settings: DecodingConfig, *, prefixes: bool = False) -> Engine:
         """The engine for requests with these settings; an error if there is none."""
         if self.shortlist is not None and settings.sample:
             raise SaccadeError("sampling does not support a shortlist", hint="leave out the shortlist or sample")
         return self.engines.choose(settings.for_search, prefixes=prefixes, shortlist=self.shortlist is not None)
+
+    def engine_or_none(self, settings: DecodingConfig, *, prefixes: bool = False) -> Engine | None:
+        """The engine for requests with these settings; None if the engine that the user chose does not support them."""
+        try:
+            return self.engine(settings, prefixes=prefixes)
+        except UsageError:
+            return None
 
     def allowed_tokens(self, sources: Sequence[SourceIds]) -> list[list[int]] | None:
         """The target tokens that each source may be translated to; None without a shortlist."""
@@ -210,7 +217,7 @@ class Translator:
         pipeline = Pipeline(self, settings, scores=scores)
         indices = range(first_index, first_index + len(texts))
         found = list(pipeline.submit(Texts(texts, indices, prefixes), self.source_limit(settings))())
-        pipeline.long_sources.finish()
+        pipeline.report()
         return found
 
     def source_limit(self, settings: DecodingConfig) -> int | None:
