@@ -56,3 +56,10 @@ def test_a_run_that_ended_early_is_marked_with_its_reason(drawn) -> None:
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert " ".join(labels[0].split()) == "a × failed: the loss is NaN"
     assert labels[1] == "b"
+
+
+def test_a_model_has_the_same_color_in_all_plots(drawn) -> None:
+    plot_by_length(["1+"], [3], {"b": [Interval(1, 1, 1)]}, "unused.png", models=["a", "b"])
+    plot_by_minutes({"a": ScoreCurve([1], [2]), "b": ScoreCurve([1], [3])}, "unused.png", models=["a", "b"])
+    by_length = drawn[0].axes[0].containers[0][0]
+    assert by_length.get_color() == drawn[1].axes[0].get_lines()[1].get_color()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saccade.evaluation.bootstrap import Interval
 from saccade.plots.colors import BORDER_COLOR, GRID_COLOR, line_style
@@ -29,9 +29,18 @@ class ScoreCurve:
 
 
 def plot_by_length(
-    labels: Sequence[str], counts: Sequence[int], scores: Mapping[str, Sequence[Interval]], path: str | Path
+    labels: Sequence[str],
+    counts: Sequence[int],
+    scores: Mapping[str, Sequence[Interval]],
+    path: str | Path,
+    *,
+    models: Sequence[str] = (),
 ) -> None:
-    """Plot BLEU by source length, one line per model with 95 % intervals; `counts` are sentences per bucket."""
+    """Plot BLEU by source length, one line per model with 95 % intervals; `counts` are sentences per bucket.
+
+    The order of `models`, by default that of the scores, selects the colors.
+    """
+    styles = styles_of(models or list(scores))
     figure = new_figure(7.6, 4.2)
     axes = figure.add_subplot()
     step = min(MAX_OFFSET, SPREAD / max(1, len(scores) - 1))
@@ -50,7 +59,7 @@ def plot_by_length(
             elinewidth=0.9,
             capsize=2,
             label=name,
-            **line_style(index),
+            **styles[name],
         )
     for border in range(len(labels) - 1):
         axes.axvline(border + 0.5, color=BORDER_COLOR, linewidth=0.8, zorder=0)
@@ -62,15 +71,17 @@ def plot_by_length(
     save_figure(figure, path)
 
 
-def plot_by_minutes(curves: Mapping[str, ScoreCurve], path: str | Path) -> None:
+def plot_by_minutes(curves: Mapping[str, ScoreCurve], path: str | Path, *, models: Sequence[str] = ()) -> None:
     """Plot validation BLEU over minutes of training, one line per model.
 
-    A cross marks the end of a training that ended early; the legend gives its reason.
+    A cross marks the end of a training that ended early; the legend gives its reason. The order of `models`, by default
+    that of the curves, selects the colors.
     """
+    styles = styles_of(models or list(curves))
     figure = new_figure(7.6, 4.2)
     axes = figure.add_subplot()
-    for index, (name, curve) in enumerate(curves.items()):
-        style = line_style(index)
+    for name, curve in curves.items():
+        style = styles[name]
         label = name if curve.early_end is None else "\n".join([name, *wrap(f"× {curve.early_end}", 1.9, 8, 3)])
         axes.plot(curve.minutes, curve.values, markersize=4.5, linewidth=1.3, label=label, **style)
         if curve.early_end is not None:
@@ -79,6 +90,11 @@ def plot_by_minutes(curves: Mapping[str, ScoreCurve], path: str | Path) -> None:
     axes.set_xlim(left=0)
     format_axes(axes, "validation BLEU, greedy search", "minutes of training")
     save_figure(figure, path)
+
+
+def styles_of(models: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The color and marker of each model."""
+    return {name: line_style(index) for index, name in enumerate(models)}
 
 
 def format_axes(axes: Axes, title: str, x_label: str) -> None:

@@ -89,14 +89,15 @@ def draw_plots(scores: Scores, output: Path) -> list[Plot]:
     for path in (by_length, by_minutes, alignments):
         path.unlink(missing_ok=True)
     plots: list[Plot] = []
+    models = [row.entry.name for row in scores.rows]  # a model has the same color in all plots
     intervals = {row.entry.name: row.by_length for row in scores.rows if row.bleu is not None}
     if intervals:
         counts = [len(bucket.indices) for bucket in scores.buckets]
-        plot_by_length([str(bucket) for bucket in scores.buckets], counts, intervals, by_length)
+        plot_by_length([str(bucket) for bucket in scores.buckets], counts, intervals, by_length, models=models)
         plots.append(Plot(by_length, "BLEU by the number of source words, with 95 % intervals."))
     curves = {row.entry.name: row.curve for row in scores.rows if row.curve}
     if curves:
-        plot_by_minutes(curves, by_minutes)
+        plot_by_minutes(curves, by_minutes, models=models)
         early = " A cross marks a run that ended early." if any(curve.early_end for curve in curves.values()) else ""
         caption = f"Validation BLEU (greedy search, part of the validation data) against minutes of training.{early}"
         plots.append(Plot(by_minutes, caption))
