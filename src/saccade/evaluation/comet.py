@@ -1,6 +1,6 @@
 """COMET (Rei et al. 2020): a neural metric, computed by the optional package unbabel-comet.
 
-The model is a file of the user, or is named, and only then downloaded. Its checkpoint is a pickle: loading it can
+The model is a local file or folder, or a name; a named model is downloaded. A checkpoint is a pickle: loading it can
 execute code, so it must come from a trusted source.
 """
 
@@ -25,7 +25,7 @@ from saccade.evaluation.metrics import References, Score
 from saccade.evaluation.references import check_references
 from saccade.untrusted_files import shown
 
-CHECKPOINT = Path("checkpoints", "model.ckpt")  # in the folder of a model; hparams.yaml lies beside `checkpoints`
+CHECKPOINT = Path("checkpoints", "model.ckpt")  # in the folder of a model, which also has hparams.yaml
 BATCH_SIZE = 16
 SCALE = 100  # as in the tables of the WMT metrics tasks
 DEFAULT_NAME = "Unbabel/wmt22-comet-da"
@@ -93,7 +93,7 @@ class CometTestSet:
 
 
 def load_comet(model: str, device: torch.device) -> CometModel:
-    """Load a COMET model: a checkpoint, a folder of a model, or a name, which is downloaded if it is not there."""
+    """Load a COMET model from a checkpoint, from the folder of a model, or by name (downloaded and cached)."""
     package = import_package()
     path = Path(model).expanduser()
     is_path = path.exists() or path.suffix == ".ckpt" or model.startswith(("/", ".", "~"))
@@ -122,7 +122,7 @@ def load_comet(model: str, device: torch.device) -> CometModel:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """Return the checkpoint that a path names: the file, or that of the folder."""
+    """Return the checkpoint: the path itself, or the checkpoint in a folder."""
     checkpoint = path / CHECKPOINT if path.is_dir() else path
     if not checkpoint.is_file():
         raise SaccadeError("no such COMET model", where=str(checkpoint), hint="check the path of --comet-model")
@@ -150,7 +150,7 @@ def version() -> str:
 
 @contextlib.contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Silence the advice of PyTorch Lightning, which the package is based on."""
+    """Silence warnings and advice of PyTorch Lightning, on which the package is based."""
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")]
     levels = [logger.level for logger in loggers]
     try:
