@@ -45,8 +45,9 @@ class KVCache(NamedTuple):
 
     def append(self, qkv: Tensor, bias: Tensor, window: int | None = None) -> KVCache:
         """The cache with one more position, qkv (N, 3D), bias (3D,); with a window, the last `window` positions."""
-        require_shape("KVCache.append", "bias", bias, None)
-        require_shape("KVCache.append", "qkv", qkv, self.origin.size(0), bias.size(0))
+        if bias.dim() != 1 or qkv.shape != (self.origin.size(0), bias.size(0)):
+            shapes = f"qkv {tuple(qkv.shape)} and bias {tuple(bias.shape)}"
+            raise ValueError(f"KVCache.append: {shapes} for {self.origin.size(0)} hypotheses")
         if window is not None and window < 1:
             raise ValueError(f"KVCache.append: a window of {window} positions")
         last = slice(None) if window is None else slice(-window, None)

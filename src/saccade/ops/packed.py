@@ -7,6 +7,8 @@ from dataclasses import InitVar, dataclass
 import torch
 from torch import Tensor
 
+from saccade.ops.arguments import require_integers, require_mask, require_shape
+
 
 @dataclass(frozen=True)
 class PackedLayout:
@@ -19,25 +21,28 @@ class PackedLayout:
     cu_seqlens: Tensor  # (B + 1,) int64, cumulative sequence lengths, from 0 to N
     indices: Tensor | None  # (N,) int64, position b·T + t in the padded batch
     mask: Tensor  # (B, T), True where a position is real
-    checked: InitVar[bool] = False  # whether the caller knows that these fit each other: checks take 30 µs
+    checked: InitVar[bool] = False  # True skips the check, which takes 30 µs
 
     def __post_init__(self, checked: bool) -> None:
+        if not checked:
+            self.check()
+
+    def check(self) -> None:
+        """Raise unless cu_seqlens and indices are those of the mask."""
         cu_seqlens, indices, mask = self.cu_seqlens, self.indices, self.mask
-        if indices is None or checked:
+        require_integers("PackedLayout", mask.device, cu_seqlens=cu_seqlens)
+        require_mask("PackedLayout", mask, None, None, device=mask.device)
+        require_shape("PackedLayout", "cu_seqlens", cu_seqlens, len(mask) + 1)
+        if indices is not None:
+            require_integers("PackedLayout", mask.device, indices=indices)
+            require_shape("PackedLayout", "indices", indices, None)
+        if not mask.is_cpu:  # elsewhere this would synchronize
             return
-        if cu_seqlens.dtype != torch.int64 or indices.dtype != torch.int64 or mask.dtype != torch.bool:
-            raise TypeError("PackedLayout: cu_seqlens and indices must be torch.int64, mask torch.bool")
-        if cu_seqlens.dim() != 1 or indices.dim() != 1 or mask.dim() != 2 or len(cu_seqlens) != len(mask) + 1:
-            raise ValueError(
-                f"PackedLayout: cu_seqlens {tuple(cu_seqlens.shape)} and indices {tuple(indices.shape)} "
-                f"do not describe a batch of shape {tuple(mask.shape)}"
-            )
-        if not cu_seqlens.device == indices.device == mask.device:
-            raise TypeError("PackedLayout: cu_seqlens, indices and mask are on different devices")
-        if mask.is_cpu:  # elsewhere this would synchronize
-            consistent = int(cu_seqlens[0]) == 0 and torch.equal(cu_seqlens.diff(), mask.sum(1))
-            if not consistent or not torch.equal(indices, mask.flatten().nonzero().squeeze(1)):
-                raise ValueError("PackedLayout: cu_seqlens or indices do not match the mask")
+        lengths = torch.full_like(cu_seqlens[1:], mask.size(1)) if indices is None else mask.sum(1)
+        if int(cu_seqlens[0]) != 0 or not torch.equal(cu_seqlens.diff(), lengths):
+            raise ValueError("PackedLayout: cu_seqlens does not match the mask")
+        if indices is not None and not torch.equal(indices, mask.flatten().nonzero().squeeze(1)):
+            raise ValueError("PackedLayout: indices do not match the mask")
 
     @classmethod
     def of(cls, mask: Tensor) -> PackedLayout:
@@ -45,7 +50,8 @@ class PackedLayout:
         if mask.dtype != torch.bool or mask.dim() != 2:
             raise TypeError(f"PackedLayout: the mask is {mask.dtype} {tuple(mask.shape)}, expected bool (B, T)")
         if torch.jit.is_tracing() or torch.compiler.is_compiling():  # type: ignore[no-untyped-call]
-            return cls(torch.arange(mask.size(0) + 1, device=mask.device) * mask.size(1), None, mask)
+            cu_seqlens = torch.arange(mask.size(0) + 1, device=mask.device) * mask.size(1)
+            return cls(cu_seqlens, None, mask, checked=True)
         cu_seqlens = torch.zeros(mask.size(0) + 1, dtype=torch.int64, device=mask.device)
         torch.cumsum(mask.sum(1), 0, out=cu_seqlens[1:])
         return cls(cu_seqlens, mask.flatten().nonzero().squeeze(1), mask, checked=True)

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.ops.arguments import address, require_alike, require_indices, require_shape, row_address
+from saccade.ops.arguments import address, require_alike, require_indices, require_integers, require_shape, row_address
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.kernel_abi import RecurrentGates
 from saccade.ops.kernel_library import kernel
@@ -62,17 +62,29 @@ def recurrent_cell(
         if bias is not None:
             require_shape(op, name, bias, gates)
     if width and runs_on_inference_kernel(inputs):
-        columns = [None if x is None else x.contiguous() for x in (inputs, fed, recurrent, input_bias, recurrent_bias)]
-        before = state.map(Tensor.contiguous)
-        after = before.map(torch.empty_like)
-        advance(RecurrentGates(*map(address, columns), None, None, None, 0), before, after)
-        return after
+        return cell_kernel(state, inputs, recurrent, fed, input_bias, recurrent_bias)
     inputs = inputs if fed is None else inputs + fed
     inputs = inputs if input_bias is None else inputs + input_bias
     recurrent = recurrent if recurrent_bias is None else recurrent + recurrent_bias
     if state.cell is None:
         return gru_state(inputs, recurrent, state.hidden)
     return lstm_state(inputs + recurrent, state.cell)
+
+
+def cell_kernel(
+    state: RecurrentState,
+    inputs: Tensor,
+    recurrent: Tensor,
+    fed: Tensor | None,
+    input_bias: Tensor | None,
+    recurrent_bias: Tensor | None,
+) -> RecurrentState:
+    """`recurrent_cell` on the kernel, for arguments that are checked."""
+    columns = [None if x is None else x.contiguous() for x in (inputs, fed, recurrent, input_bias, recurrent_bias)]
+    before = state.map(Tensor.contiguous)
+    after = before.map(torch.empty_like)
+    advance(RecurrentGates(*map(address, columns), None, None, None, 0), before, after)
+    return after
 
 
 def scan(
@@ -102,6 +114,9 @@ def scan(
     require_shape(op, "order", order, None, None)
     require_shape(op, "rows", rows, *order.shape)
     require_shape(op, "out", out, *order.shape, width)
+    if any(size > 1 and not stride for size, stride in zip(out.shape, out.stride(), strict=True)):
+        raise ValueError(f"{op}: the positions of out share memory")
+    require_integers(op, out.device, order=order)
     require_indices(op, "rows", rows, len(inputs), device=out.device)
     require_indices(op, "order", order + 1, order.size(1) + 1, device=out.device)
     zeros = weight.new_zeros(len(order), width)

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from saccade.ops.arguments import require_alike, require_indices, require_mask, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.linear import linear
-from saccade.ops.recurrent_cells import GATES, CellKind, RecurrentState, gru_state, lstm_state, recurrent_cell, scan
+from saccade.ops.recurrent_cells import GATES, CellKind, RecurrentState, cell_kernel, gru_state, lstm_state, scan
 
 
 class RecurrentWeights(NamedTuple):
@@ -46,7 +46,7 @@ def recurrent_layer(
     autocast: fused GPU layers support only half precision under autocast.
     """
     op = "recurrent_layer"
-    check_layer(op, layer, x, state)
+    weights = check_layer(op, layer, x, state)
     require_shape(op, "x", x, None, None, layer.input_size)
     if not x.size(1):
         raise ValueError(f"{op}: x has no positions")
@@ -58,7 +58,7 @@ def recurrent_layer(
         outputs = x.new_zeros(*mask.shape, layer.hidden_size)
         return outputs, scan_layer(layer, x.flatten(0, 1), flat_indices(mask), forward_order(mask), outputs)
     with torch.autocast(x.device.type, enabled=False):
-        return run_layer(layer, x.to(RecurrentWeights.of(layer).input.dtype), mask, state)
+        return run_layer(layer, x.to(weights.input.dtype), mask, state)
 
 
 def bidirectional_layer(
@@ -91,14 +91,13 @@ def bidirectional_layer(
 
 def recurrent_step(layer: nn.RNNBase, x: Tensor, state: RecurrentState) -> RecurrentState:
     """One position: x (B, inputs)."""
-    check_layer("recurrent_step", layer, x, state)
-    require_shape("recurrent_step", "x", x, None, layer.input_size)
-    check_state("recurrent_step", layer, state, x.size(0))
-    weights = RecurrentWeights.of(layer)
+    op = "recurrent_step"
+    weights = check_layer(op, layer, x, state)
+    require_shape(op, "x", x, None, layer.input_size)
+    check_state(op, layer, state, x.size(0))
     if runs_on_inference_kernel(x):
         projections = linear(x, weights.input), linear(state.hidden, weights.recurrent)
-        biases = {"input_bias": weights.input_bias, "recurrent_bias": weights.recurrent_bias}
-        return recurrent_cell(state, *projections, **biases)
+        return cell_kernel(state, *projections, None, weights.input_bias, weights.recurrent_bias)
     if state.cell is None:
         return RecurrentState(torch.gru_cell(x, state.hidden, *weights), None)
     return RecurrentState(*torch.lstm_cell(x, [state.hidden, state.cell], *weights))
@@ -132,9 +131,8 @@ def fed_recurrent_step(
     if recurrent_bias is not None:
         require_shape(op, "recurrent_bias", recurrent_bias, gates)
     if runs_on_inference_kernel(fed):
-        recurrent = linear(state.hidden, recurrent_weight)
-        fed_gates = linear(fed, fed_weight)
-        return recurrent_cell(state, projected, recurrent, fed=fed_gates, recurrent_bias=recurrent_bias)
+        recurrent, fed_gates = linear(state.hidden, recurrent_weight), linear(fed, fed_weight)
+        return cell_kernel(state, projected, recurrent, fed_gates, None, recurrent_bias)
     projections = torch.addmm(projected, fed, fed_weight.T)  # (B, G·H)
     if state.cell is None:
         return gru_state(
@@ -144,14 +142,15 @@ def fed_recurrent_step(
     return lstm_state(projections if recurrent_bias is None else projections + recurrent_bias, state.cell)
 
 
-def check_layer(op: str, layer: nn.RNNBase, x: Tensor, state: RecurrentState | None = None) -> None:
-    """Raise unless a module is one `nn.LSTM` or `nn.GRU` layer with the dtype and device of its input and state."""
+def check_layer(op: str, layer: nn.RNNBase, x: Tensor, state: RecurrentState | None = None) -> RecurrentWeights:
+    """Return the weights of one `nn.LSTM` or `nn.GRU` layer; raise unless dtype and device are those of x and state."""
     if not isinstance(layer, nn.LSTM | nn.GRU):
         raise TypeError(f"{op}: {type(layer).__name__} is neither nn.LSTM nor nn.GRU")
     if layer.num_layers != 1 or layer.bidirectional or layer.proj_size or not layer.bias or not layer.batch_first:
         raise ValueError(f"{op}: expected one batch-first layer in one direction with bias and without projection")
-    tensors = {} if state is None else {"hidden": state.hidden, "cell": state.cell}
-    require_alike(op, x=x, weight=RecurrentWeights.of(layer).input, **tensors)
+    weights, (hidden, cell) = RecurrentWeights.of(layer), (None, None) if state is None else state
+    require_alike(op, x=x, weight=weights.input, hidden=hidden, cell=cell)
+    return weights
 
 
 def check_state(op: str, layer: nn.RNNBase, state: RecurrentState, batch: int) -> None:
