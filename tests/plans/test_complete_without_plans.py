@@ -1,4 +1,4 @@
-"""Without compiled kernels, or without plans, the toolkit trains and translates; results are equal up to rounding."""
+"""Without kernels, `plans/` and `csrc/` the toolkit trains and translates; results are equal up to rounding."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ import saccade
 from training.small_runs import MODEL, write_pairs
 
 PACKAGE = Path(saccade.__file__).parent
-
-MODEL_AS_PLAN = """
-def plan_for(model, *, quantize=False):
-    return model
-"""
+VARIANTS = [(), ("*.so",), ("plans",), ("plans", "csrc")]
+"""The names of files and folders that a copy of the package lacks."""
 
 SCRIPT = """
 import json, sys
@@ -34,21 +31,18 @@ result = saccade.train(config)
 translator = saccade.load(folder, engine="torch")
 found = [translator.translate(sentences, beam=beam, max_length=12) for beam in (1, 4)]
 plan = type(translator.plan).__name__
-answer = {"kernels": kernels_in_use(), "plan": plan, "step": result.step, "loss": result.validation.loss}
+try:
+    int8 = type(saccade.load(folder, engine="torch", precision="int8").plan).__name__
+except saccade.SaccadeError as error:
+    int8 = type(error).__name__
+answer = {"kernels": kernels_in_use(), "plan": plan, "int8": int8, "step": result.step, "loss": result.validation.loss}
 print(json.dumps({**answer, "file": saccade.__file__, "translations": found}))
 """
 
 
-def copy_of_the_package(folder: Path, *, kernels: bool, plans: bool) -> Path:
-    """The package with or without compiled kernels, and with all of plans/ or an entry that returns the model."""
-    shutil.copytree(
-        PACKAGE, folder / "saccade", ignore=shutil.ignore_patterns("__pycache__", *([] if kernels else ["*.so"]))
-    )
-    if not plans:
-        shutil.rmtree(folder / "saccade" / "plans")
-        (folder / "saccade" / "plans").mkdir()
-        (folder / "saccade" / "plans" / "__init__.py").write_text("")
-        (folder / "saccade" / "plans" / "plan_selection.py").write_text(MODEL_AS_PLAN)
+def copy_of_the_package(folder: Path, *without: str) -> Path:
+    """A copy of the package without the files and folders of these names."""
+    shutil.copytree(PACKAGE, folder / "saccade", ignore=shutil.ignore_patterns("__pycache__", *without))
     return folder
 
 
@@ -80,17 +74,19 @@ def test_training_and_translating(tmp_path):
         "decoding": {"beam": 2},
     }
     found = {}
-    for kernels, plans in [(True, True), (False, True), (True, False)]:
-        path = tmp_path / f"kernels {kernels}, plans {plans}"
-        copy_of_the_package(path, kernels=kernels, plans=plans)
+    for without in VARIANTS:
+        path = tmp_path / f"without {' '.join(without)}"
+        copy_of_the_package(path, *without)
         run = {**config, "output": str(path / "run")}
         # All translate with the first model: rounding would make others of their own.
-        found[kernels, plans] = trained_and_translated(path, run, tmp_path / "kernels True, plans True" / "run")
-    complete = found[True, True]
+        found[without] = trained_and_translated(path, run, tmp_path / "without " / "run")
+    complete = found[()]
     assert complete["plan"] == "TransformerPlan"
-    for (kernels, plans), each in found.items():
-        assert each["kernels"] == (kernels and any(PACKAGE.glob("csrc/*.so")))
-        assert each["plan"] == ("TransformerPlan" if plans else "Transformer")
+    for without, each in found.items():
+        assert each["kernels"] == (not {"*.so", "csrc"} & set(without) and any(PACKAGE.glob("csrc/*.so")))
+        assert each["plan"] == ("Transformer" if "plans" in without else "TransformerPlan")
+        has_int8 = each["kernels"] and "plans" not in without
+        assert each["int8"] == (complete["int8"] if has_int8 else "UsageError")
         assert each["step"] == 3
         assert each["loss"] == pytest.approx(complete["loss"], rel=1e-4)
         assert each["translations"] == complete["translations"]

@@ -27,6 +27,7 @@ from saccade.inference.engines.engine import Engine, Precision
 from saccade.inference.engines.selection import EngineSelector
 from saccade.inference.engines.torch_engine import TorchEngine
 from saccade.inference.explanation import Explanation, alignment_of
+from saccade.inference.inference_plan import inference_plan
 from saccade.inference.pipeline import WINDOW, Pipeline, Results, Texts, source_limit
 from saccade.inference.shortlist_file import Shortlist
 from saccade.inference.streaming import InputReady, read_windows
@@ -34,7 +35,6 @@ from saccade.inference.translation import ScoredPair, Translation
 from saccade.inference.unknown_words import check_cross_attention
 from saccade.inference.words import piece_words_of_output, piece_words_of_text
 from saccade.interface import Decodes, Source, Translates, TranslationModel
-from saccade.plans.plan_selection import plan_for
 from saccade.symbols import Symbols
 from saccade.untrusted_files import shown
 
@@ -66,7 +66,7 @@ class Translator:
         check_parts(model, tokenizers, decoding)
         self.load_model: Callable[[], TranslationModel] = model if isinstance(model, DeferredModel) else lambda: model
         self.precision: Precision = precision
-        self.load_plan = DeferredModel(lambda: plan_for(self.load_model(), quantize=precision == "int8"))
+        self.load_plan = DeferredModel(lambda: inference_plan(self.load_model(), quantize=precision == "int8"))
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.device = device if isinstance(device, torch.device) else choose_device(device)
