@@ -15,14 +15,14 @@ from command_line import CommandResult, Saccade
 from saccade.cli.main import main
 from saccade.studies.complexity.measurement import Measurement, Timing
 from saccade.studies.complexity.path_lengths import SignalPath
-from saccade.studies.complexity.series import Plan
+from saccade.studies.complexity.series import MeasurementPlan
 
 TINY = ("--lengths", "64,128", "--widths", "8,16", "--seconds", "0.001", "--path-lengths", "8", "--radius", "4")
 FILES = ("cost.json", "cost.csv", "cost.png")
 FORMATS = {"--json": "json", "--csv": "csv", "--plot": "svg"}
 
 
-def fake_measurements(plan: Plan) -> Iterator[Measurement]:
+def fake_measurements(plan: MeasurementPlan) -> Iterator[Measurement]:
     """Fake measurements: time grows linearly with n, memory is not measured."""
     for layer, width, length in product(plan.layers, plan.widths, plan.lengths):
         one, two = Timing(length / 64, 0), Timing(length / 32, 0)
@@ -87,7 +87,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Replaces measurements and paths by fake ones; after `count` measurements it raises `error`."""
 
     def replace(*, count: int = 1000, error: BaseException | None = None, why: str | None = None) -> None:
-        def measurements(plan: Plan) -> Iterator[Measurement]:
+        def measurements(plan: MeasurementPlan) -> Iterator[Measurement]:
             for number, found in enumerate(fake_measurements(plan)):
                 if number == count and error is not None:
                     raise error

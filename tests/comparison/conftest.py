@@ -13,7 +13,7 @@ from saccade.training.runs import log_files, tracking
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[None]:
-    """One thread, and no curves: faster for models of this size."""
+    """Use one thread and draw no curves, which is faster for models of this size."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
@@ -32,5 +32,5 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparisons without plots, which take most of the time."""
+    """Skip plots, which take most of the time."""
     monkeypatch.setattr(report, "draw_plots", lambda scores, output: [])

@@ -21,7 +21,7 @@ TINY = {"width": 8, "heads": 2, "feed_forward": 16, "encoder_layers": 1, "decode
 
 
 def write_corpus(folder: Path) -> None:
-    """Sentences of 2 to 26 words, translated word by word, for training, validation and test."""
+    """Write sentences of 2 to 26 words, translated word by word, for training, validation and test."""
     generator = random.Random(1)
     for part, count in (("train", 120), ("valid", 6), ("test", 40)):
         lines = [generator.choices(sorted(ENGLISH), k=generator.randint(2, 26)) for _ in range(count)]
@@ -32,7 +32,7 @@ def write_corpus(folder: Path) -> None:
 
 
 def request_of(corpus: Path, output: Path, models: str = "transformer,transformer-small", **changes: Any) -> Request:
-    """The comparison of these models with a budget of a few updates."""
+    """Return the request for a comparison of these models with a budget of a few updates."""
     settings = {
         "model": TINY,
         "data": {
@@ -66,9 +66,9 @@ def interrupt_training(patch: pytest.MonkeyPatch) -> None:
     """Send SIGINT to this process after the third update of a training run."""
     update = RunTracker.update
 
-    def interrupt(self: RunTracker, one: Any, progress: Any, share: Any) -> None:
-        update(self, one, progress, share)
-        if one.step == 3:
+    def interrupt(self: RunTracker, made: Any, progress: Any, fraction: Any) -> None:
+        update(self, made, progress, fraction)
+        if made.step == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
     patch.setattr(RunTracker, "update", interrupt)

@@ -77,14 +77,14 @@ def test_the_report_is_complete(outcome: Outcome, output: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["preset"] for row in rows] == ["transformer-tiny", "transformer-small"]
     assert float(rows[0]["bleu_low"]) <= float(rows[0]["bleu_high"])
-    kept = json.loads((output / "compare.json").read_text(encoding="utf-8"))
-    assert kept["rows"][0]["bleu"] == pytest.approx(float(rows[0]["bleu"]))
+    stored = json.loads((output / "compare.json").read_text(encoding="utf-8"))
+    assert stored["rows"][0]["bleu"] == pytest.approx(float(rows[0]["bleu"]))
     for name in ("compare.html", "compare.md", "compare.csv"):
         assert str(output.parent) not in (output / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_what_is_done_is_not_done_again(outcome: Outcome, corpus: Path, output: Path) -> None:
+def test_finished_models_run_no_phase_again(outcome: Outcome, corpus: Path, output: Path) -> None:
     def refuse(phase: str, job: Path) -> PhaseEnd:
         raise AssertionError(f"{phase} of {job}")
 
@@ -98,7 +98,7 @@ def test_what_is_done_is_not_done_again(outcome: Outcome, corpus: Path, output: 
     compare(request_of(corpus, output), COMMAND, refuse)
 
 
-def test_other_settings_are_refused(outcome: Outcome, corpus: Path, output: Path, tmp_path: Path) -> None:
+def test_other_settings_are_an_error(outcome: Outcome, corpus: Path, output: Path, tmp_path: Path) -> None:
     request = request_of(corpus, output)
     changed = replace(request, settings=merge(request.settings, {"training": {"seed": 2}}))
     with pytest.raises(SaccadeError, match=r"training\.seed .*2"):
@@ -111,7 +111,7 @@ def test_other_settings_are_refused(outcome: Outcome, corpus: Path, output: Path
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_an_interrupted_model_goes_on_exactly(
+def test_an_interrupted_model_resumes_with_equal_weights(
     outcome: Outcome, corpus: Path, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "out"
@@ -143,13 +143,13 @@ def test_a_model_that_fails_does_not_stop_the_others(outcome: Outcome, corpus: P
     assert [row.bleu is None for row in found.scores.rows] == [True, False]
     assert any("transformer failed: its process was killed" in note for note in found.scores.notes)
     assert "failed" in (tmp_path / "out" / "compare.md").read_text(encoding="utf-8")
-    # The second call runs what is left.
+    # The second call runs the remaining phases.
     found = compare(request_of(corpus, tmp_path / "out"), COMMAND, in_this_process)
     assert not found.failed
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_an_error_becomes_the_reason(corpus: Path, tmp_path: Path) -> None:
+def test_an_error_is_the_reason_of_a_failed_model(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out", "transformer")
     longest = {"model": {"positions": "learned", "max_positions": 3}}
     found = compare(replace(request, settings=merge(request.settings, longest)), COMMAND, in_this_process)
@@ -160,7 +160,7 @@ def test_an_error_becomes_the_reason(corpus: Path, tmp_path: Path) -> None:
     assert "3 positions" in reason
 
 
-def test_unequal_references_are_refused_before_anything_is_made(corpus: Path, tmp_path: Path) -> None:
+def test_references_of_another_length_are_an_error_before_anything_is_written(corpus: Path, tmp_path: Path) -> None:
     short = tmp_path / "short.de"
     short.write_text("eins\n", encoding="utf-8")
     with pytest.raises(SaccadeError, match=r"short\.de"):
@@ -168,7 +168,7 @@ def test_unequal_references_are_refused_before_anything_is_made(corpus: Path, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_unknown_words_need_an_attention_to_be_replaced(corpus: Path, tmp_path: Path) -> None:
+def test_a_lexicon_for_unknown_words_is_an_error(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out")
     lexicon = merge(request.settings, {"decoding": {"replace_unknown": "lexicon"}})
     with pytest.raises(UsageError, match="replace-unknown"):
@@ -200,7 +200,7 @@ def test_a_trial_decides_how_many_updates_fill_the_minutes(corpus: Path, tmp_pat
     assert not run_path(request.output, "transformer").exists()
 
 
-def test_a_worker_that_cannot_begin_reports_why(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_its_phase_reports_the_error(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("{}", encoding="utf-8")
     end = run_in_worker("plan", tmp_path / "job.json")
     assert end.interrupted is None

@@ -1,4 +1,4 @@
-"""A repeated comparison: what may change, what is made again, and which errors are reported."""
+"""Repeating a comparison: which settings may change, which phases run again, which errors are reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("quick", "no_plots")
 
 @pytest.fixture(scope="module")
 def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of a comparison of one model that is done."""
+    """The output folder of a finished comparison of one model."""
     output = tmp_path_factory.mktemp("comparison") / "out"
     compare(request_of(corpus, output, "transformer"), "saccade compare", in_this_process)
     return output
@@ -57,7 +57,7 @@ class RecordedPhases:
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])
-def test_incomplete_outputs_are_made_again(damage: str, done: Path, corpus: Path) -> None:
+def test_incomplete_outputs_are_translated_again(damage: str, done: Path, corpus: Path) -> None:
     path = outputs_path(done, "transformer")
     before = path.read_text(encoding="utf-8")
     if damage == "missing":
@@ -89,9 +89,7 @@ def test_another_sentence_repeats_the_alignments_and_nothing_else(done: Path, co
     assert read_alignment(done, "transformer", "red cat") == drawn
 
 
-def test_a_sentence_that_cannot_be_explained_costs_no_scores(
-    done: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_do_not_depend_on_the_alignment(done: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Translator, text: str) -> NoReturn:
         raise SaccadeError("it is too long")
 
@@ -109,14 +107,14 @@ def test_a_sentence_that_cannot_be_explained_costs_no_scores(
     assert any("has no alignment: its process was killed" in note for note in killed.scores.notes)
 
 
-def test_settings_count_by_their_value(done: Path, corpus: Path) -> None:
+def test_settings_are_compared_by_value(done: Path, corpus: Path) -> None:
     request = request_of(corpus, done, "transformer")
     as_text = merge(request.settings, {"data": {"batch-tokens": "512"}, "decoding": {"beam": "2"}})
     del as_text["data"]["batch_tokens"]
     recorded = RecordedPhases()
     compare(replace(request, settings=as_text), "saccade compare", recorded)
     assert recorded.seen == []
-    # A folder of an earlier version has the texts themselves.
+    # compare.json may contain settings as strings.
     path = done / "compare.json"
     kept = json.loads(path.read_text(encoding="utf-8"))
     assert kept["settings"]["data"]["batch_tokens"] == 512
@@ -134,7 +132,7 @@ def test_settings_count_by_their_value(done: Path, corpus: Path) -> None:
         )
 
 
-def test_settings_are_free_until_a_model_has_a_plan(corpus: Path, tmp_path: Path) -> None:
+def test_settings_may_change_until_a_model_has_a_plan(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out", "transformer")
     stopped = compare(request, "saccade compare", lambda *_: PhaseEnd(interrupted=130))
     assert stopped.interrupted == 130
@@ -144,7 +142,7 @@ def test_settings_are_free_until_a_model_has_a_plan(corpus: Path, tmp_path: Path
     assert kept["settings"]["training"]["seed"] == 2
 
 
-def test_settings_that_contradict_the_plan_are_refused_before_anything_is_written(corpus: Path, tmp_path: Path) -> None:
+def test_invalid_settings_are_an_error_before_anything_is_written(corpus: Path, tmp_path: Path) -> None:
     request = request_of(corpus, tmp_path / "out", "transformer")
     few = merge(request.settings, {"training": {"keep_checkpoints": 3}})
     with pytest.raises(SaccadeError, match="keep-checkpoints"):
@@ -193,7 +191,7 @@ def test_a_worker_that_is_still_running_stops_the_comparison(done: Path, corpus:
     assert read_result(done, "transformer").status == "trained"
 
 
-def test_a_test_sentence_that_is_too_long_is_refused_before_the_training(corpus: Path, tmp_path: Path) -> None:
+def test_a_test_sentence_that_is_too_long_is_an_error_before_training(corpus: Path, tmp_path: Path) -> None:
     lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
     lines[4] = "red " * 40
     (tmp_path / "test.en").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ from saccade.workers.replies import WorkerDiedError
 
 
 def end_of(outcome: Message | Exception) -> PhaseEnd:
-    """How a phase ends if its worker replies with a message or an error."""
+    """Return how a phase ends if its worker replies with a message or an error."""
 
     def send(request: Message) -> Message:
         assert request.values == {"phase": "train", "job": "job.json"}
@@ -34,7 +34,7 @@ def test_results_and_errors() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_worker_that_left_on_a_stop_signal_was_interrupted(number: int) -> None:
+def test_a_worker_that_exits_on_a_stop_signal_was_interrupted(number: int) -> None:
     assert end_of(WorkerDiedError(128 + number)) == PhaseEnd(interrupted=128 + number)
 
 

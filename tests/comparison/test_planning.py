@@ -13,12 +13,12 @@ def test_a_token_budget_is_divided_by_the_tokens_of_an_update() -> None:
     assert make_plan(Budget(tokens=10), 300.0).updates == 1
 
 
-def test_minutes_leave_room_for_validation_and_a_slower_hour() -> None:
+def test_minutes_include_validations_and_a_margin() -> None:
     # 92 % of 600 s are 552 s; 6 validations of 5 s leave 522 s; at 0.25 s an update these are 2,088.
     assert make_plan(Budget(minutes=10), 3000.0, Speed(0.25, 5.0)).updates == 2088
 
 
-def test_updates_that_see_examples_once_cost_half() -> None:
+def test_updates_before_the_consistency_loss_cost_half() -> None:
     # 2,088 updates would fit; where 1,000 cost half there are 500 more, and where all do, twice as many.
     for after, updates in ((0, 2088), (1000, 2588), (5000, 4176)):
         training = TrainingConfig(consistency=3.0, consistency_after=after)
@@ -31,7 +31,7 @@ def test_slow_validations_become_fewer() -> None:
     assert (found.validations, found.updates) == (2, 472)
 
 
-def test_a_validation_that_takes_too_long_has_fewer_sentences_or_comes_at_the_end() -> None:
+def test_a_slow_validation_has_fewer_sentences_or_is_left_to_the_end() -> None:
     # 15 % of 60 s are 9 s. Of 21 s a validation takes 1 s for the loss and 0.1 s a sentence: 80 sentences fit.
     found = make_plan(Budget(minutes=1), 3000.0, Speed(0.1, 21.0, 1.0, 200))
     assert (found.validations, found.valid_sentences, found.updates) == (1, 80, 462)  # 55.2 - 9 = 46.2 s
@@ -64,7 +64,7 @@ def test_settings_of_a_plan() -> None:
     assert long["training"]["warmup_steps"] == 500
 
 
-def test_the_peak_of_the_paper_does_not_rise_with_a_shorter_warm_up() -> None:
+def test_a_shorter_warmup_does_not_raise_the_peak_learning_rate() -> None:
     settings = {"model": {"preset": "transformer-tiny"}, "training": {"learning_rate": None, "warmup_steps": 1000}}
     family = resolve_config(settings, where="test")
     found = planned_settings(make_plan(Budget(tokens=3000), 300.0), Budget(tokens=3000), family)["training"]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.errors import SaccadeError
-from saccade.studies.complexity.layers import LAYERS, Sizes
+from saccade.studies.complexity.layers import LAYERS, LayerSizes
 from saccade.studies.complexity.path_lengths import (
     connects,
     dependence,
@@ -78,8 +78,8 @@ def test_the_longest_chain_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", list(LAYERS))
-@pytest.mark.parametrize("sizes", [Sizes(kernel=3, radius=3), Sizes(kernel=5, radius=2, heads=2)])
-def test_our_layers_have_the_paths_of_the_paper(name: str, sizes: Sizes) -> None:
+@pytest.mark.parametrize("sizes", [LayerSizes(kernel=3, radius=3), LayerSizes(kernel=5, radius=2, heads=2)])
+def test_measured_path_lengths_equal_the_formulas_of_the_paper(name: str, sizes: LayerSizes) -> None:
     layer = LAYERS[name]
     for length in (2, 11):
         found = longest_path(layer, length, sizes)
@@ -88,7 +88,7 @@ def test_our_layers_have_the_paths_of_the_paper(name: str, sizes: Sizes) -> None
 
 
 def test_paths_by_hand() -> None:
-    sizes = Sizes(kernel=3, radius=4)
+    sizes = LayerSizes(kernel=3, radius=4)
     found = {name: layer.path_length(16, sizes) for name, layer in LAYERS.items()}
     assert found == {
         "explicit": 1,
@@ -102,5 +102,5 @@ def test_paths_by_hand() -> None:
 
 
 def test_sequential_operations() -> None:
-    assert sequential_steps(LAYERS["recurrent"], 10, Sizes(radius=2)) == 10
-    assert sequential_steps(LAYERS["restricted"], 10, Sizes(radius=2)) == 1
+    assert sequential_steps(LAYERS["recurrent"], 10, LayerSizes(radius=2)) == 10
+    assert sequential_steps(LAYERS["restricted"], 10, LayerSizes(radius=2)) == 1

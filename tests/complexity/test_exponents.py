@@ -6,10 +6,10 @@ import pytest
 
 from saccade.errors import SaccadeError
 from saccade.studies.complexity.findings import Findings, exponent, last_octaves
-from saccade.studies.complexity.layers import LAYERS, Sizes, select_layers
+from saccade.studies.complexity.layers import LAYERS, LayerSizes, select_layers
 from saccade.studies.complexity.measurement import Measurement, Timing
 from saccade.studies.complexity.report import sections
-from saccade.studies.complexity.series import Plan
+from saccade.studies.complexity.series import MeasurementPlan
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 
@@ -29,7 +29,7 @@ def test_one_outlier_does_not_hide_the_power_law() -> None:
     assert found != pytest.approx(2.0, abs=1e-4)
 
 
-def test_a_line_needs_two_points_and_a_logarithm_positive_ones() -> None:
+def test_no_exponent_for_one_point_or_a_cost_of_zero() -> None:
     assert exponent({64: 1.0}) is None
     assert exponent({}) is None
     assert exponent({64: 0.0, 128: 1.0}) is None
@@ -61,7 +61,7 @@ def synthetic(layer: str, width: int, length: int) -> Measurement:
 
 def findings(left_out: int) -> Findings:
     """Findings for fused attention; at the larger width, lengths from `left_out` on are not measured."""
-    plan = Plan(("fused",), LENGTHS, (32, 64), Sizes(), 0.1, 10**9)
+    plan = MeasurementPlan(("fused",), LENGTHS, (32, 64), LayerSizes(), 0.1, 10**9)
     found = [
         Measurement("fused", width, length, 4 * length * width, left_out="needs more than 1 GB")
         if width == 64 and length >= left_out
@@ -72,7 +72,7 @@ def findings(left_out: int) -> Findings:
     return Findings(plan, tuple(found), {"fused": {16: 1}}, {"fused": {16: 1}})
 
 
-def test_findings_fit_what_was_measured_and_no_more() -> None:
+def test_exponents_use_completed_measurements_only() -> None:
     found = findings(left_out=1024)
     short, long = found.growth_in_length("fused", 64), found.growth_in_length("fused", 32)
     assert short.sizes == (64, 128, 256, 512)
@@ -113,7 +113,7 @@ def test_a_misspelt_layer_is_corrected() -> None:
 
 
 def test_multiplications_by_hand() -> None:
-    sizes = Sizes(kernel=3, radius=1)
+    sizes = LayerSizes(kernel=3, radius=1)
     counted = {name: layer.multiplications(4, 2, sizes) for name, layer in LAYERS.items()}
     assert counted == {
         "explicit": 2 * 16 * 2 + 4 * 4 * 4,

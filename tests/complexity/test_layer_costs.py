@@ -13,7 +13,7 @@ import torch
 from saccade.cli.main import main as command
 from saccade.errors import SaccadeError
 from saccade.studies.complexity import measurement, peak_memory
-from saccade.studies.complexity.layers import LAYERS, Sizes
+from saccade.studies.complexity.layers import LAYERS, LayerSizes
 from saccade.studies.complexity.measurement import (
     Measurement,
     Task,
@@ -28,15 +28,15 @@ from saccade.studies.complexity.measurement import (
     timing,
 )
 from saccade.studies.complexity.series import (
+    MeasurementPlan,
     MeasuringProcess,
-    Plan,
     measure_in,
     measuring_process,
     without_numpy_threads,
 )
 
-SIZES = Sizes(radius=8)
-LINUX = pytest.mark.skipif(not peak_memory.measurable(), reason="memory is measured on Linux with glibc only")
+SIZES = LayerSizes(radius=8)
+LINUX = pytest.mark.skipif(not peak_memory.is_measurable(), reason="memory is measured on Linux with glibc only")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def process() -> Iterator[MeasuringProcess]:
         yield process
 
 
-def task(layer: str = "explicit", length: int = 64, memory: int = 10**9, sizes: Sizes = SIZES) -> Task:
+def task(layer: str = "explicit", length: int = 64, memory: int = 10**9, sizes: LayerSizes = SIZES) -> Task:
     return Task(layer, 8, length, sizes, 0.001, memory)
 
 
@@ -77,7 +77,7 @@ def test_the_command_measures(process: MeasuringProcess, tmp_path: Path, monkeyp
 def test_memory_counts_the_weights_of_explicit_attention(process: MeasuringProcess) -> None:
     length = 1024
     matrix = 4 * length**2
-    explicit, fused = measure_in(process, Plan(("explicit", "fused"), (length,), (8,), SIZES, 0.001, 10**9))
+    explicit, fused = measure_in(process, MeasurementPlan(("explicit", "fused"), (length,), (8,), SIZES, 0.001, 10**9))
     assert explicit.memory is not None
     assert fused.memory is not None
     # The softmax is kept; its gradient and the gradient of the scores exist at the same time.
@@ -88,7 +88,7 @@ def test_memory_counts_the_weights_of_explicit_attention(process: MeasuringProce
 
 @LINUX
 def test_longer_sequences_of_a_layer_that_needs_too_much_are_skipped(process: MeasuringProcess) -> None:
-    plan = Plan(("explicit",), (1024, 1 << 20), (8,), SIZES, 0.001, 5_000_000)
+    plan = MeasurementPlan(("explicit",), (1024, 1 << 20), (8,), SIZES, 0.001, 5_000_000)
     long, longest = measure_in(process, plan)  # a million positions would need terabytes
     assert long.left_out == longest.left_out == "needs more than 0.005 GB"
     assert long.seconds is None
@@ -102,7 +102,7 @@ def test_an_allocation_beyond_the_limit_fails_instead_of_swapping(process: Measu
 
 
 def test_an_error_leaves_one_measurement_out(process: MeasuringProcess) -> None:
-    found = process.measure(task("convolution", sizes=Sizes(kernel=4)))
+    found = process.measure(task("convolution", sizes=LayerSizes(kernel=4)))
     assert found.left_out is not None
     assert found.left_out.startswith("could not be measured: ")
     assert "odd kernel" in found.left_out
@@ -150,7 +150,7 @@ def handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "naming.py").write_text(HANDLERS, encoding="utf-8")
     paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    monkeypatch.setattr("saccade.studies.complexity.series.HANDLER", "naming")
+    monkeypatch.setattr("saccade.studies.complexity.series.HANDLER_MODULE", "naming")
 
 
 def processes(found: Measurement) -> list[int]:
@@ -194,7 +194,7 @@ class TestProcesses:
 
 
 def test_memory_is_estimated_if_it_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peak_memory, "measurable", lambda: False)
+    monkeypatch.setattr(peak_memory, "is_measurable", lambda: False)
 
     def no_layer(*_: object) -> None:
         raise AssertionError("nothing is built")
@@ -202,7 +202,7 @@ def test_memory_is_estimated_if_it_cannot_be_measured(monkeypatch: pytest.Monkey
     monkeypatch.setattr(measurement, "measure_time", no_layer)
     length, heads = 1000, 2
     bound = 3 * heads * length**2 * 4
-    found = measure(task(length=length, memory=bound - 1, sizes=Sizes(heads=heads)))
+    found = measure(task(length=length, memory=bound - 1, sizes=LayerSizes(heads=heads)))
     assert found.left_out == "is estimated to need more than 0.024 GB"
     assert estimated_memory(task("fused", length)) == 2 * length * 8 * 4
 

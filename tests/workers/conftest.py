@@ -8,6 +8,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def importable_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers can import the handlers of these tests."""
+    """Let workers import the handlers of these tests."""
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))

@@ -18,7 +18,7 @@ from saccade.workers.replies import Handler
 
 
 def make_handler(setup: Message) -> Handler:
-    """Handlers by name; the setup may ask for an error or a long import."""
+    """Return a handler that runs a job by name; the setup may request an error or a long import."""
     if setup.values.get("error"):
         raise SaccadeError("nothing to set up", where="here", hint="try again")
     if started := setup.values.get("started"):
@@ -53,7 +53,7 @@ def fail(request: Message) -> NoReturn:
 
 
 def die(request: Message) -> NoReturn:
-    """End without a reply; with a file name, only the first time."""
+    """End the process without a reply; with a file name `once`, only if the file does not exist."""
     if first := request.values.get("once"):
         if Path(first).exists():
             raise SaccadeError("alive again")
@@ -73,7 +73,7 @@ def sleep(request: Message) -> NoReturn:
 
 
 def save_on_signal(request: Message) -> Message:
-    """Note a signal while working; while saving, any other one ends the process."""
+    """Record the first signal, then take some time to save; another signal would end the process."""
     received: list[int] = []
     numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     for number in numbers:
@@ -89,7 +89,7 @@ def save_on_signal(request: Message) -> Message:
 
 
 def leave_a_child(request: Message) -> Message:
-    """Start a process that inherits all it can and outlives this one."""
+    """Start a process that inherits the pipes and outlives this process."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     Path(request.values["started"]).write_text(str(child.pid))
     os._exit(4)

@@ -26,7 +26,7 @@ COUNT = Message({"job": "count"})
 
 
 def died_with(request: Message, *, fork: bool = False) -> int | None:
-    """The exit status that the parent reports for a request that ends the worker."""
+    """Return the exit status that the parent reports for a request that ends the worker."""
     worker = start_worker(JOBS, fork=fork)
     try:
         with pytest.raises(WorkerDiedError) as caught:
@@ -37,7 +37,7 @@ def died_with(request: Message, *, fork: bool = False) -> int | None:
 
 
 def alive(process: int) -> bool:
-    """Whether a process still runs; a zombie does not."""
+    """Return whether a process is running; a zombie is not."""
     try:
         os.kill(process, 0)
         if Path("/proc/self/stat").exists():
@@ -48,7 +48,7 @@ def alive(process: int) -> bool:
 
 
 def wait_for(path: Path) -> str:
-    """The content of a file as soon as it exists."""
+    """Wait until a file exists, and return its content."""
     deadline = time.monotonic() + 60
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline
@@ -64,7 +64,7 @@ def wait_for_end(process: int) -> None:
 
 
 def parent_of_a_worker(job: dict[str, str], *, fork: bool = False) -> subprocess.Popen[bytes]:
-    """A process that starts a worker and waits for the result of this job."""
+    """Start a process that starts a worker and waits for the result of this job."""
     script = (
         "from saccade.workers.messages import Message\n"
         "from saccade.workers.process import start_worker\n"
@@ -74,7 +74,7 @@ def parent_of_a_worker(job: dict[str, str], *, fork: bool = False) -> subprocess
 
 
 class TestRequests:
-    def test_results_and_what_a_handler_prints(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_results_return_and_prints_go_to_stderr(self, capfd: pytest.CaptureFixture[str]) -> None:
         with running_worker(JOBS) as worker:
             found = worker.request(Message({"job": "double"}, {"numbers": np.arange(4)}))
             np.testing.assert_array_equal(found.arrays["numbers"], [0, 2, 4, 6])
@@ -100,7 +100,7 @@ class TestRequests:
 
 
 class TestErrors:
-    def test_errors_arrive_with_their_message_and_the_worker_goes_on(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_errors_reach_the_parent_and_the_worker_continues(self, capfd: pytest.CaptureFixture[str]) -> None:
         def error(kind: str) -> SaccadeError:
             with pytest.raises(SaccadeError) as caught:
                 worker.request(Message({"job": "fail", "kind": kind}))
@@ -146,7 +146,7 @@ class TestErrors:
         os.kill(int(started.read_text()), signal.SIGKILL)  # it still runs
 
     @LINUX
-    def test_a_worker_outlives_its_forks(self, tmp_path: Path) -> None:
+    def test_a_worker_survives_the_death_of_its_fork(self, tmp_path: Path) -> None:
         request = Message({"job": "die", "signal": signal.SIGKILL, "once": str(tmp_path / "once")})
         worker = start_worker(JOBS, fork=True)
         with pytest.raises(WorkerDiedError):
@@ -209,7 +209,7 @@ class TestEnding:
 
 @pytest.fixture
 def default_signals() -> Iterator[None]:
-    """No signal is ignored, as it would be under nohup or in the background of a script."""
+    """Restore default signal handlers: under nohup or in the background of a script, some signals are ignored."""
     numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
     yield

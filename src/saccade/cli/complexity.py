@@ -21,10 +21,10 @@ from saccade.errors import SaccadeError, UsageError
 
 if TYPE_CHECKING:
     from saccade.studies.complexity.findings import Findings
-    from saccade.studies.complexity.layers import Sizes
+    from saccade.studies.complexity.layers import LayerSizes
     from saccade.studies.complexity.measurement import Measurement
     from saccade.studies.complexity.path_lengths import SignalPath
-    from saccade.studies.complexity.series import Plan
+    from saccade.studies.complexity.series import MeasurementPlan
 
 LENGTHS = "64,128,256,512,1024,2048,4096,8192,16384"
 WIDTHS = "64,128,256"
@@ -66,8 +66,8 @@ def complexity(
     """Measure the time and memory of layers.
 
     Time and peak memory of self-attention, recurrent and convolutional layers with their growth exponents, the number
-    of sequential operations, and the maximum path length between two positions, found by following gradients through
-    real stacks. Each value is printed next to its formula in table 1 of "Attention Is All You Need".
+    of sequential operations, and the maximum path length between two positions, measured by gradients in real stacks.
+    Each value is printed next to its formula in table 1 of "Attention Is All You Need".
 
     \b
     saccade complexity
@@ -98,15 +98,15 @@ def complexity(
                 f"a width of {width} cannot be split into {heads} heads", hint="change --widths or --heads"
             )
 
-    from saccade.studies.complexity.layers import LAYERS, Sizes, select_layers
-    from saccade.studies.complexity.series import Plan
+    from saccade.studies.complexity.layers import LAYERS, LayerSizes, select_layers
+    from saccade.studies.complexity.series import MeasurementPlan
 
     names = list(LAYERS) if layers is None else [name.strip() for name in layers.split(",")]
-    plan = Plan(
+    plan = MeasurementPlan(
         tuple(select_layers(names)),
         tuple(length_list),
         tuple(width_list),
-        Sizes(kernel, radius, heads),
+        LayerSizes(kernel, radius, heads),
         seconds,
         round(memory * 1e9),
     )
@@ -143,7 +143,7 @@ def write_files(findings: Findings, json_path: Path | None, csv: Path | None, pl
             plot_costs(findings, path)
 
 
-def run_measurements(plan: Plan, path_lengths: tuple[int, ...]) -> Findings:
+def run_measurements(plan: MeasurementPlan, path_lengths: tuple[int, ...]) -> Findings:
     """Measure costs and path lengths of all layers, which takes minutes, and print a line on stderr for each.
 
     An error ends one measurement, Ctrl-C ends all remaining ones.
@@ -158,7 +158,7 @@ def run_measurements(plan: Plan, path_lengths: tuple[int, ...]) -> Findings:
     try:
         for name in plan.layers:  # first, because an error in a layer shows here within seconds
             listed = ", ".join(f"{count:,}" for count in path_lengths)
-            messages.note(f"{name}: following gradients over {listed} positions")
+            messages.note(f"{name}: finding the longest path over {listed} positions")
             fault = find_longest_paths(name, path_lengths, plan.sizes, paths[name])
             if fault is not None:
                 faults[name] = fault
@@ -175,7 +175,7 @@ def run_measurements(plan: Plan, path_lengths: tuple[int, ...]) -> Findings:
 
 
 def find_longest_paths(
-    name: str, path_lengths: tuple[int, ...], sizes: Sizes, found: dict[int, SignalPath]
+    name: str, path_lengths: tuple[int, ...], sizes: LayerSizes, found: dict[int, SignalPath]
 ) -> str | None:
     """Add the longest path of a layer for each length to `found`; returns the error message if one failed."""
     from saccade.studies.complexity.layers import LAYERS
@@ -193,7 +193,7 @@ def find_longest_paths(
 
 def line_of(found: Measurement) -> str:
     """The progress line of one measurement."""
-    from saccade.studies.complexity.report import milliseconds
+    from saccade.studies.complexity.report import format_milliseconds
 
     what = f"{found.layer}, d = {found.width}, n = {found.length:,}"
     if found.left_out is not None:
@@ -201,7 +201,7 @@ def line_of(found: Measurement) -> str:
     assert found.forward is not None
     assert found.backward is not None
     peak = "" if found.memory is None else f", peak {found.memory / 1e6:,.1f} MB"
-    times = f"{milliseconds(found.forward.median)} ms forward, {milliseconds(found.backward.median)} ms backward"
+    times = f"{format_milliseconds(found.forward.median)} ms forward, {format_milliseconds(found.backward.median)} ms backward"
     return f"{what}: {times}{peak} ({found.repeats} runs)"
 
 
@@ -214,7 +214,7 @@ def print_tables(findings: Findings) -> None:
         notes = "".join(f"\n  {note}" for note in section.notes)
         blocks.append(f"{section.title}\n\n{format_table(section.rows, right=section.right)}{notes}")
     print("\n\n".join(blocks))
-    made = findings.made()
+    made = findings.completed()
     if made and all(found.memory is None for found in made):
         print("\nmemory is not measured on this system: it needs Linux with glibc")
 
@@ -230,7 +230,7 @@ def machine(findings: Findings) -> dict[str, str | int]:
 
     import torch
 
-    threads = max((found.threads for found in findings.made()), default=0)
+    threads = max((found.threads for found in findings.completed()), default=0)
     build = torch.__config__.show()
     return {"system": platform.platform(), "torch": torch.__version__, "torch_build": build, "threads": threads}
 

@@ -9,23 +9,23 @@ from typing import Any
 
 from saccade.studies.complexity.layers import LAYERS
 from saccade.studies.complexity.measurement import Measurement
-from saccade.studies.complexity.series import Plan
+from saccade.studies.complexity.series import MeasurementPlan
 
 Cost = Callable[[Measurement], float | None]
 
 OCTAVES = 3
-"""Exponents are fitted over the last doublings of the length: for shorter sequences, constant costs dominate."""
+"""Doublings of the length, up to the largest, that exponents are fitted over: at small lengths, constants dominate."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """The exponents of one layer; None where there are too few measurements."""
+    """Growth exponents of one layer: cost = c · size^exponent; None if there are too few measurements."""
 
     forward: float | None
     backward: float | None
     both: float | None
     counted: float | None
-    """The exponent of the layer's multiplications, over the same sizes."""
+    """Exponent of the number of multiplications, over the same sizes."""
     memory: float | None
     sizes: tuple[int, ...]
     """The lengths or widths that the exponents are fitted over."""
@@ -35,32 +35,32 @@ class Growth:
 class Findings:
     """The results of one study."""
 
-    plan: Plan
+    plan: MeasurementPlan
     measurements: tuple[Measurement, ...]
     paths: dict[str, dict[int, int]]
-    """By layer and number of positions: the maximum path length, if it was found."""
+    """Maximum path length by layer and number of positions, if it was found."""
     steps: dict[str, dict[int, int]]
-    """By layer and number of positions: the sequential operations of one layer."""
+    """Sequential operations of one layer, by layer and number of positions."""
     path_faults: dict[str, str] = field(default_factory=dict)
-    """By layer: the error that ended the search for its paths."""
+    """The error that ended the search for paths, by layer."""
     interrupted: bool = False
-    """Whether Ctrl-C ended the study: missing results were not tried."""
+    """True if Ctrl-C ended the study, so that results are missing."""
 
-    def of(self, layer: str, width: int) -> list[Measurement]:
-        """The measurements of one layer and width, without those that were left out."""
-        return [found for found in self.made() if found.layer == layer and found.width == width]
+    def curve(self, layer: str, width: int) -> list[Measurement]:
+        """Return the measurements of one layer and width, without those that were left out."""
+        return [found for found in self.completed() if found.layer == layer and found.width == width]
 
-    def made(self) -> list[Measurement]:
-        """All measurements with figures."""
+    def completed(self) -> list[Measurement]:
+        """Return all measurements with figures."""
         return [found for found in self.measurements if found.left_out is None]
 
     def left_out(self) -> list[Measurement]:
-        """All measurements that were left out."""
+        """Return all measurements that were left out."""
         return [found for found in self.measurements if found.left_out is not None]
 
     def growth_in_length(self, layer: str, width: int) -> Growth:
-        """Exponents of n, over the last three octaves that were measured."""
-        curve = self.of(layer, width)
+        """Return the exponents of n, over the last three octaves that were measured."""
+        curve = self.curve(layer, width)
 
         def fit(cost: Cost) -> float | None:
             return exponent(last_octaves(costs(curve, cost, lambda found: found.length)))
@@ -72,8 +72,8 @@ class Findings:
         return Growth(fit(forward), fit(backward), fit(seconds), fit(counted), fit(memory), lengths)
 
     def growth_in_width(self, layer: str) -> tuple[int | None, Growth]:
-        """Exponents of d, and the length they are taken at: the longest one measured at every width."""
-        curves = [{found.length: found for found in self.of(layer, width)} for width in self.plan.widths]
+        """Return the exponents of d, and the length of these measurements: the longest one measured at every width."""
+        curves = [{found.length: found for found in self.curve(layer, width)} for width in self.plan.widths]
         shared = set.intersection(*(set(curve) for curve in curves))
         if not shared:
             return None, Growth(None, None, None, None, None, ())
@@ -90,7 +90,7 @@ class Findings:
         return length, growth
 
     def to_json(self) -> dict[str, Any]:
-        """All results as plain data, with the formulas of the paper."""
+        """Return all results as plain data, with the formulas of the paper."""
         return {
             "plan": asdict(self.plan),
             "interrupted": self.interrupted,
@@ -101,7 +101,7 @@ class Findings:
         }
 
     def layer_to_json(self, name: str) -> dict[str, Any]:
-        """Exponents and path lengths of one layer as plain data."""
+        """Return exponents and path lengths of one layer as plain data."""
         layer = LAYERS[name]
         width_length, in_width = self.growth_in_width(name)
         return {
@@ -119,27 +119,27 @@ class Findings:
 
 
 def costs(curve: Sequence[Measurement], cost: Cost, size: Callable[[Measurement], int]) -> dict[int, float]:
-    """The measured cost at each size."""
+    """Return the measured cost at each size."""
     return {size(found): value for found in curve if (value := cost(found)) is not None}
 
 
 def forward(found: Measurement) -> float | None:
-    """Seconds of the forward pass."""
+    """Return the seconds of the forward pass."""
     return None if found.forward is None else found.forward.median
 
 
 def backward(found: Measurement) -> float | None:
-    """Seconds of the backward pass."""
+    """Return the seconds of the backward pass."""
     return None if found.backward is None else found.backward.median
 
 
 def seconds(found: Measurement) -> float | None:
-    """Seconds of forward and backward pass together."""
+    """Return the seconds of forward and backward pass together."""
     return found.seconds
 
 
 def memory(found: Measurement) -> float | None:
-    """Peak bytes above weights and input."""
+    """Return the peak bytes above weights and input."""
     return found.memory
 
 
@@ -156,6 +156,6 @@ def exponent(costs: Mapping[int, float]) -> float | None:
 
 
 def last_octaves(costs: Mapping[int, float], octaves: int = OCTAVES) -> dict[int, float]:
-    """The costs at sizes from the largest down to a 2^octaves-th of it."""
+    """Return the costs at the largest size and at sizes of at least its 2^octaves-th part."""
     largest = max(costs, default=0)
     return {size: cost for size, cost in sorted(costs.items()) if size * 2**octaves >= largest}

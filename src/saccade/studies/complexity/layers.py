@@ -16,7 +16,7 @@ from saccade.errors import SaccadeError, did_you_mean
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LayerSizes:
     """Sizes of a layer besides its width; the letters are those of the table."""
 
     kernel: int = 3  # k
@@ -36,49 +36,49 @@ class Layer:
     path: str
     """Maximum path length between two positions, as in the paper."""
     memory: int
-    """The power of n with which memory should grow."""
-    build: Callable[[int, Sizes, int], nn.Module]
-    """From the width, the sizes and the index of the layer in its stack, from 0."""
+    """Expected exponent of n in peak memory."""
+    build: Callable[[int, LayerSizes, int], nn.Module]
+    """Function that builds the layer from its width, its sizes and its index in the stack, from 0."""
     run: Callable[[nn.Module, Tensor], Tensor]
-    """From x (B, T, D) to outputs (B, T, D)."""
-    multiplications: Callable[[int, int, Sizes], int]
-    """Multiplications of one forward pass, from n and d."""
-    path_length: Callable[[int, Sizes], int]
-    """The exact maximum path length between n positions that the paper's formula gives for these sizes."""
+    """Function that runs the layer: x (B, T, D) to outputs (B, T, D)."""
+    multiplications: Callable[[int, int, LayerSizes], int]
+    """Function that counts the multiplications of one forward pass, from n, d and the sizes."""
+    path_length: Callable[[int, LayerSizes], int]
+    """Function that computes the maximum path length between n positions by the formula of the paper."""
     causal: bool = False
-    """Whether an output depends on no later input."""
+    """True if no output depends on a later input."""
 
 
-def build_attention(width: int, sizes: Sizes, index: int) -> nn.Module:
-    """Multi-head self-attention."""
+def build_attention(width: int, sizes: LayerSizes, index: int) -> nn.Module:
+    """Build multi-head self-attention."""
     from saccade.layers.multi_head import SelfAttention
 
     return SelfAttention(width, sizes.heads)
 
 
-def build_restricted(width: int, sizes: Sizes, index: int) -> nn.Module:
-    """Self-attention within a radius."""
+def build_restricted(width: int, sizes: LayerSizes, index: int) -> nn.Module:
+    """Build self-attention within a radius."""
     from saccade.layers.local_attention import LocalSelfAttention
 
     return LocalSelfAttention(width, sizes.heads, sizes.radius)
 
 
-def build_recurrent(width: int, sizes: Sizes, index: int) -> nn.Module:
-    """A unidirectional LSTM."""
+def build_recurrent(width: int, sizes: LayerSizes, index: int) -> nn.Module:
+    """Build a unidirectional LSTM."""
     from saccade.layers.recurrent import Recurrent
 
     return Recurrent("lstm", width, width)
 
 
-def build_convolution(width: int, sizes: Sizes, index: int) -> nn.Module:
-    """Convolution with a contiguous kernel."""
+def build_convolution(width: int, sizes: LayerSizes, index: int) -> nn.Module:
+    """Build a convolution with a contiguous kernel."""
     from saccade.layers.convolution import Convolution
 
     return Convolution(width, width, sizes.kernel)
 
 
-def build_dilated(width: int, sizes: Sizes, index: int) -> nn.Module:
-    """Convolution with dilation ((k + 1) / 2)^index: 1, 2, 4 … for k = 3.
+def build_dilated(width: int, sizes: LayerSizes, index: int) -> nn.Module:
+    """Build a convolution with dilation ((k + 1) / 2)^index: 1, 2, 4 … for k = 3.
 
     The paper's log_k(n) is for a kernel with all its taps on one side. A centered kernel has (k - 1) / 2 on each side;
     with this base they are the digits of every distance, so that no position is skipped.
@@ -88,8 +88,8 @@ def build_dilated(width: int, sizes: Sizes, index: int) -> nn.Module:
     return Convolution(width, width, sizes.kernel, dilation=dilation_base(sizes) ** index)
 
 
-def build_separable(width: int, sizes: Sizes, index: int) -> nn.Module:
-    """Depthwise, then pointwise convolution."""
+def build_separable(width: int, sizes: LayerSizes, index: int) -> nn.Module:
+    """Build a depthwise, then pointwise convolution."""
     from saccade.layers.convolution import Convolution
 
     return Convolution(width, width, sizes.kernel, separable=True)
@@ -126,52 +126,52 @@ def run_plain(layer: nn.Module, x: Tensor) -> Tensor:
     return outputs
 
 
-def attention_multiplications(length: int, width: int, sizes: Sizes) -> int:
-    """Scores and weighted sum, n·n·d each, and four projections."""
+def attention_multiplications(length: int, width: int, sizes: LayerSizes) -> int:
+    """Count scores and weighted sum, n·n·d each, and four projections."""
     return 2 * length**2 * width + 4 * length * width**2
 
 
-def restricted_multiplications(length: int, width: int, sizes: Sizes) -> int:
-    """Scores and weighted sum over at most 2r + 1 positions, and four projections."""
+def restricted_multiplications(length: int, width: int, sizes: LayerSizes) -> int:
+    """Count scores and weighted sum over at most 2r + 1 positions, and four projections."""
     attended = min(length, 2 * sizes.radius + 1)
     return 2 * length * attended * width + 4 * length * width**2
 
 
-def recurrent_multiplications(length: int, width: int, sizes: Sizes) -> int:
-    """Four gates of an LSTM, each with a matrix for the input and one for the state."""
+def recurrent_multiplications(length: int, width: int, sizes: LayerSizes) -> int:
+    """Count four gates of an LSTM, each with a matrix for the input and one for the state."""
     return 8 * length * width**2
 
 
-def convolution_multiplications(length: int, width: int, sizes: Sizes) -> int:
-    """One matrix for each tap of the kernel."""
+def convolution_multiplications(length: int, width: int, sizes: LayerSizes) -> int:
+    """Count one matrix product for each tap of the kernel."""
     return sizes.kernel * length * width**2
 
 
-def separable_multiplications(length: int, width: int, sizes: Sizes) -> int:
-    """One vector for each tap, and one matrix."""
+def separable_multiplications(length: int, width: int, sizes: LayerSizes) -> int:
+    """Count one vector product for each tap, and one matrix product."""
     return sizes.kernel * length * width + length * width**2
 
 
 def contiguous_path(length: int, reach: int) -> int:
-    """Layers that connect n positions if each reaches `reach` positions to a side; at least one."""
+    """Return how many layers connect n positions if each layer reaches `reach` positions to each side."""
     return max(1, -(-(length - 1) // reach))
 
 
-def dilation_base(sizes: Sizes) -> int:
-    """The taps of a centered kernel on one side, including the middle one."""
+def dilation_base(sizes: LayerSizes) -> int:
+    """Return the number of taps of a centered kernel from the middle to one end."""
     return (sizes.kernel + 1) // 2
 
 
-def dilated_path(length: int, sizes: Sizes) -> int:
-    """The logarithm of n to the base (k + 1) / 2, rounded up: the digits of n - 1."""
+def dilated_path(length: int, sizes: LayerSizes) -> int:
+    """Return the logarithm of n to the base (k + 1) / 2, rounded up: the number of digits of n - 1."""
     layers = 1
     while dilation_base(sizes) ** layers < length:
         layers += 1
     return layers
 
 
-def convolution_path(length: int, sizes: Sizes) -> int:
-    """A centered kernel reaches (k - 1) / 2 positions to each side."""
+def convolution_path(length: int, sizes: LayerSizes) -> int:
+    """Return the path length of a centered kernel, which reaches (k - 1) / 2 positions to each side."""
     return contiguous_path(length, (sizes.kernel - 1) // 2)
 
 
@@ -206,14 +206,14 @@ LAYERS = {
         build_separable, run_plain, separable_multiplications, convolution_path,
     ),
 }  # fmt: skip
-"""By the name that `--layers` takes, in the order of the table."""
+"""Layers by their names in `--layers`, in the order of the table."""
 
 MEASURED_INDEX = 1
-"""The index in a stack of the layer that is measured: there, a dilated convolution is dilated."""
+"""Index in the stack of the measured layer; at index 0, a dilated convolution would have dilation 1."""
 
 
 def select_layers(names: list[str]) -> dict[str, Layer]:
-    """The layers with these names, in the order of the table."""
+    """Return the layers with these names, in the order of the table."""
     for name in names:
         if name not in LAYERS:
             raise SaccadeError(f"unknown layer '{name}'", hint=did_you_mean(name, LAYERS))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from saccade.errors import SaccadeError, is_out_of_memory
 from saccade.studies.complexity import peak_memory
-from saccade.studies.complexity.layers import LAYERS, MEASURED_INDEX, Layer, Sizes
+from saccade.studies.complexity.layers import LAYERS, MEASURED_INDEX, Layer, LayerSizes
 from saccade.training.preflight.process_memory import reset_process_peak_memory
 from saccade.workers.messages import Message
 from saccade.workers.replies import Handler
@@ -30,14 +30,14 @@ MAX_ERROR_LENGTH = 200  # characters of an error
 
 @dataclass(frozen=True)
 class Task:
-    """What to measure."""
+    """One measurement to make: a layer at one width and length."""
 
     layer: str
     width: int
     length: int
-    sizes: Sizes
+    sizes: LayerSizes
     seconds: float
-    """How long to repeat; at least three runs are timed."""
+    """Seconds of repeated runs; at least three runs are timed."""
     memory: int
     """The maximum bytes that the layer may use besides its weights and its input."""
 
@@ -95,28 +95,28 @@ class Peaks:
 
 
 def make_handler(setup: Message) -> Handler:
-    """Return the handler of a worker, with all imports done that the first backward pass would do."""
+    """Return the handler of a worker; it first imports the modules that the first backward pass would import."""
     importlib.import_module("torch.fx.experimental.symbolic_shapes")
     return lambda request: measurement_message(measure_or_leave_out(read_task(request)))
 
 
 def task_message(task: Task) -> Message:
-    """A task as a message."""
+    """Serialize a task."""
     return Message(asdict(task))
 
 
 def read_task(message: Message) -> Task:
-    """The inverse of `task_message`."""
-    return Task(**{**message.values, "sizes": Sizes(**message.values["sizes"])})
+    """Deserialize a task."""
+    return Task(**{**message.values, "sizes": LayerSizes(**message.values["sizes"])})
 
 
 def measurement_message(found: Measurement) -> Message:
-    """A measurement as a message."""
+    """Serialize a measurement."""
     return Message(asdict(found))
 
 
 def read_measurement(message: Message) -> Measurement:
-    """The inverse of `measurement_message`."""
+    """Deserialize a measurement."""
     values: dict[str, Any] = dict(message.values)
     for name in ("forward", "backward"):
         values[name] = None if values[name] is None else Timing(**values[name])
@@ -124,7 +124,7 @@ def read_measurement(message: Message) -> Measurement:
 
 
 def measure_or_leave_out(task: Task) -> Measurement:
-    """Measure in this process; any error, of torch or its libraries, is the reason to leave the layer out."""
+    """Measure in this process; after any error, the measurement is left out with the error as the reason."""
     try:
         return measure(task)
     except BaseException as error:
@@ -132,7 +132,7 @@ def measure_or_leave_out(task: Task) -> Measurement:
 
 
 def describe_error(error: BaseException) -> str:
-    """An error in one line."""
+    """Describe an error in one line."""
     if is_out_of_memory(error):
         return "out of memory"
     what = error.what if isinstance(error, SaccadeError) else f"{type(error).__name__}: {error}"
@@ -140,14 +140,14 @@ def describe_error(error: BaseException) -> str:
 
 
 def not_measured(task: Task, reason: str) -> Measurement:
-    """The measurement of a task that was left out."""
+    """Return the measurement of a task that was left out."""
     return Measurement(task.layer, task.width, task.length, task.length * task.width * FLOAT_BYTES, left_out=reason)
 
 
 def measure(task: Task) -> Measurement:
     """Build the layer and measure it; peaks are only valid in a process that has measured nothing before."""
     layer = LAYERS[task.layer]
-    measurable = peak_memory.measurable()
+    measurable = peak_memory.is_measurable()
     if not measurable and estimated_memory(task) > task.memory:
         return not_measured(task, f"is estimated to need more than {task.memory / 1e9:g} GB")
     torch.manual_seed(0)
@@ -186,7 +186,7 @@ def measure(task: Task) -> Measurement:
 
 
 def estimated_memory(task: Task) -> int:
-    """Lower bound on the bytes that the layer needs: its n x n matrices, or outputs and one gradient."""
+    """Return a lower bound on the bytes that the layer needs: its n x n matrices, or outputs and one gradient."""
     if LAYERS[task.layer].memory == 2:
         return FLOAT_BYTES * MATRICES * task.sizes.heads * task.length**2
     return FLOAT_BYTES * 2 * task.length * task.width
@@ -212,7 +212,7 @@ def measure_memory(layer: Layer, module: nn.Module, x: Tensor, gradient: Tensor)
 def measure_time(
     layer: Layer, module: nn.Module, x: Tensor, gradient: Tensor, seconds: float
 ) -> tuple[list[float], list[float]]:
-    """Seconds of every forward and every backward pass, after one warm-up run."""
+    """Return the seconds of every forward and every backward pass, after one warm-up run."""
     peak_memory.reuse_freed_memory()
     run(layer, module, x, gradient)
     forward: list[float] = []
@@ -227,7 +227,7 @@ def measure_time(
         ended = time.perf_counter()
         forward.append(middle - started)
         backward.append(ended - middle)
-        del outputs  # before the next forward pass, which would otherwise need memory besides it
+        del outputs  # so that the next forward pass does not need memory in addition
     return forward, backward
 
 
@@ -243,7 +243,7 @@ def zero_grad(module: nn.Module, x: Tensor) -> None:
 
 
 def timing(seconds: list[float]) -> Timing:
-    """Median and relative interquartile range."""
+    """Return the median and the relative interquartile range."""
     middle = median(seconds)
     low, _, high = quantiles(seconds, n=4, method="inclusive")
     return Timing(middle, (high - low) / middle)

@@ -1,4 +1,4 @@
-"""Maximum path length between two positions, found by following gradients through real stacks of a layer.
+"""Maximum path length between two positions, measured by the gradients of real stacks of a layer.
 
 The path length is the number of layers of the smallest stack in which every output depends on every input, times the
 sequential operations of one layer.
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from saccade.errors import SaccadeError
-from saccade.studies.complexity.layers import Layer, Sizes
+from saccade.studies.complexity.layers import Layer, LayerSizes
 
 Run = Callable[[Tensor], Tensor]
-"""A layer with its weights: (B, T, D) to (B, T, D)."""
+"""Function that runs a layer with its weights: (B, T, D) to (B, T, D)."""
 
-WIDTH_OF_A_HEAD = 4
-OUTPUTS_AT_ONCE = 64  # output positions whose gradients are followed in one batch
+HEAD_WIDTH = 4
+OUTPUTS_AT_ONCE = 64  # output positions whose gradients are computed in one batch
 SEED = 0
 
 
@@ -34,30 +34,30 @@ class SignalPath(NamedTuple):
 
     @property
     def length(self) -> int:
-        """All dependent operations on the path."""
+        """Number of dependent operations on the path."""
         return self.layers * self.steps
 
 
-def longest_path(layer: Layer, length: int, sizes: Sizes) -> SignalPath:
+def longest_path(layer: Layer, length: int, sizes: LayerSizes) -> SignalPath:
     """Find the longest path between `length` positions, in real stacks of the layer with random weights."""
     layers = smallest_stack(lambda index: random_layer(layer, sizes, index), length, width_for(sizes), layer.causal)
     return SignalPath(layers, sequential_steps(layer, length, sizes))
 
 
-def width_for(sizes: Sizes) -> int:
-    """A small width: it does not change which positions depend on which."""
-    return WIDTH_OF_A_HEAD * sizes.heads
+def width_for(sizes: LayerSizes) -> int:
+    """Return a small width; the width does not change which positions depend on which."""
+    return HEAD_WIDTH * sizes.heads
 
 
-def random_layer(layer: Layer, sizes: Sizes, index: int) -> Run:
-    """A layer with random weights, in float64, so that no gradient on a long path underflows to 0."""
+def random_layer(layer: Layer, sizes: LayerSizes, index: int) -> Run:
+    """Build a layer with random weights, in float64, so that no gradient on a long path underflows to 0."""
     torch.manual_seed(SEED + index)
     module = layer.build(width_for(sizes), sizes, index).double()
     return lambda x: layer.run(module, x)
 
 
 def smallest_stack(layer_at: Callable[[int], Run], length: int, width: int, causal: bool = False) -> int:
-    """The smallest number of layers that connects every output with every input, or with those up to its position.
+    """Return the smallest number of layers that connects every output with every input (causal: every earlier input).
 
     The stack doubles until it is large enough; then a bisection finds the number.
     """
@@ -83,7 +83,7 @@ def smallest_stack(layer_at: Callable[[int], Run], length: int, width: int, caus
 
 
 def connects(layers: list[Run], length: int, width: int, causal: bool = False) -> bool:
-    """Whether each output of the stack depends on all inputs, or on all up to its own position."""
+    """Return whether each output of the stack depends on all inputs (causal: on all up to its own position)."""
     generator = torch.Generator().manual_seed(SEED)
     x = torch.randn(1, length, width, generator=generator, dtype=torch.float64)
     needed = torch.ones(length, length, dtype=torch.bool)
@@ -95,17 +95,17 @@ def connects(layers: list[Run], length: int, width: int, causal: bool = False) -
 
 
 def position_groups(length: int) -> Iterator[list[int]]:
-    """All output positions in groups: first both ends, which a signal reaches last."""
+    """Yield all output positions in groups: first both ends, which need the longest paths."""
     yield sorted({0, length - 1})
     for start, end in pairwise([*range(1, length - 1, OUTPUTS_AT_ONCE), length - 1]):
         yield list(range(start, end))
 
 
 def dependence(layers: list[Run], x: Tensor, positions: list[int]) -> Tensor:
-    """Which inputs the outputs at N positions depend on: a mask (N, T), from x (1, T, D).
+    """Return a mask (N, T) for x (1, T, D): True = the output at a position depends on the input.
 
     Values between two layers, and the gradient at each position, are rescaled to magnitude 1. This neither adds nor
-    removes a dependence, and nothing vanishes in a stack of a hundred layers.
+    removes a dependence, and no gradient vanishes in a stack of a hundred layers.
     """
     values = x.expand(len(positions), -1, -1)  # (N, T, D): one copy for each output position
     passes: list[tuple[Tensor, Tensor]] = []
@@ -125,7 +125,7 @@ def dependence(layers: list[Run], x: Tensor, positions: list[int]) -> Tensor:
     return gradient.abs().amax(-1) > 0
 
 
-def sequential_steps(layer: Layer, length: int, sizes: Sizes) -> int:
+def sequential_steps(layer: Layer, length: int, sizes: LayerSizes) -> int:
     """Count the sequential operations of one layer in its autograd graph.
 
     A chain of operations that grows with the sequence is a recurrence: the operations that one more position adds are
@@ -138,24 +138,24 @@ def sequential_steps(layer: Layer, length: int, sizes: Sizes) -> int:
     return 1 + round((chain_length(layer, length, sizes) - chain_length(layer, 1, sizes)) * long / growth)
 
 
-def chain_length(layer: Layer, length: int, sizes: Sizes) -> int:
-    """The longest chain of dependent operations from the inputs to the outputs of one layer."""
+def chain_length(layer: Layer, length: int, sizes: LayerSizes) -> int:
+    """Return the length of the longest chain of dependent operations from inputs to outputs of one layer."""
     x = torch.ones(1, length, width_for(sizes), dtype=torch.float64, requires_grad=True)
     return longest_chain(random_layer(layer, sizes, 0)(x))
 
 
 def longest_chain(outputs: Tensor) -> int:
-    """The number of nodes on the longest path through the autograd graph of `outputs`."""
+    """Return the number of nodes on the longest path through the autograd graph of `outputs`."""
     assert outputs.grad_fn is not None
     depths: dict[object, int] = {}
-    waiting = [outputs.grad_fn]
-    while waiting:
-        node = waiting[-1]
+    stack = [outputs.grad_fn]
+    while stack:
+        node = stack[-1]
         inputs = [earlier for earlier, _ in node.next_functions if earlier is not None]
         unknown = [earlier for earlier in inputs if earlier not in depths]
         if unknown and node not in depths:
-            waiting += unknown
+            stack += unknown
         else:
             depths.setdefault(node, 1 + max((depths[earlier] for earlier in inputs), default=0))
-            waiting.pop()
+            stack.pop()
     return depths[outputs.grad_fn]

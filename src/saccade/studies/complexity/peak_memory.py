@@ -18,17 +18,17 @@ from saccade.training.preflight.process_memory import PROCESS, proc_bytes, reset
 
 M_MMAP_THRESHOLD = -3  # glibc: malloc.h
 PR_SET_THP_DISABLE = 41  # Linux: prctl.h
-SLACK = 256 * 2**20  # bytes beyond the limit, for stacks of threads
-OWN_MAPPING = 64 * 1024  # bytes from which a tensor gets its own mapping, which is unmapped when it is freed
+EXTRA_BYTES = 256 * 2**20  # beyond the limit, for thread stacks
+OWN_MAPPING = 64 * 1024  # a larger tensor (in bytes) gets its own mapping, which is unmapped when it is freed
 
 
-def measurable() -> bool:
-    """Whether this system supports the measurement."""
+def is_measurable() -> bool:
+    """Return whether this system supports the measurement."""
     return platform.libc_ver()[0] == "glibc" and reset_process_peak_memory()
 
 
 def return_freed_memory() -> None:
-    """From now on, return freed memory to the kernel at once, and use no huge pages, which would count as 2 MB each."""
+    """Make malloc return freed memory to the kernel at once, and use no huge pages, which would count as 2 MB each."""
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
     for name, value in ((M_MMAP_THRESHOLD, OWN_MAPPING), (TRIM_THRESHOLD, OWN_MAPPING), (TOP_PAD, 0)):
@@ -36,7 +36,7 @@ def return_freed_memory() -> None:
 
 
 def reuse_freed_memory() -> None:
-    """From now on, reuse freed memory as in training: page faults must not count as time of a layer."""
+    """Make malloc reuse freed memory, as in training, so that page faults do not count as time of a layer."""
     if keep_freed_memory():
         ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
 
@@ -50,22 +50,22 @@ def reset_peak() -> int:
 
 
 def peak() -> int:
-    """The peak of resident bytes since `reset_peak`."""
+    """Return the peak of resident bytes since `reset_peak`."""
     return status_bytes("VmHWM")
 
 
 def status_bytes(name: str) -> int:
-    """A value of /proc/self/status in bytes, such as VmRSS."""
+    """Return a value of /proc/self/status in bytes, such as VmRSS."""
     found = proc_bytes(PROCESS / "status", name)
-    assert found is not None  # `measurable` was checked first
+    assert found is not None  # `is_measurable` was checked first
     return found
 
 
 @contextlib.contextmanager
 def memory_limit(additional: int) -> Iterator[None]:
-    """Let allocations fail beyond this many additional bytes, before the machine swaps."""
+    """Make allocations fail beyond this many additional bytes, before the machine swaps."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bound = status_bytes("VmData") + additional + SLACK
+    bound = status_bytes("VmData") + additional + EXTRA_BYTES
     if hard != resource.RLIM_INFINITY:
         bound = min(bound, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))

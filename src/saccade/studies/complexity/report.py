@@ -14,7 +14,7 @@ from saccade.studies.complexity.measurement import Measurement
 
 Cell = Callable[[Measurement], str]
 
-NOTHING = "-"
+MISSING = "-"
 COLUMNS = (
     *("layer", "width", "length", "forward_seconds", "forward_spread", "backward_seconds", "backward_spread"),
     *("repeats", "forward_memory", "backward_memory", "kept_memory", "input_bytes", "left_out", "threads"),
@@ -31,22 +31,22 @@ class Section(NamedTuple):
 
 
 def sections(findings: Findings) -> Iterator[Section]:
-    """All tables, in the order of the report."""
+    """Yield all tables in the order of the report."""
     for width in findings.plan.widths:
-        yield times(findings, width)
-        yield memories(findings, width)
+        yield time_table(findings, width)
+        yield memory_table(findings, width)
     yield growth_in_length(findings)
     if len(findings.plan.widths) > 1:
         yield growth_in_width(findings)
-    yield steps(findings)
-    yield paths(findings)
+    yield step_table(findings)
+    yield path_table(findings)
 
 
-def times(findings: Findings, width: int) -> Section:
-    """Milliseconds by length and layer."""
+def time_table(findings: Findings, width: int) -> Section:
+    """Make the table of milliseconds by length and layer."""
 
     def cell(found: Measurement) -> str:
-        return NOTHING if found.seconds is None else milliseconds(found.seconds)
+        return MISSING if found.seconds is None else format_milliseconds(found.seconds)
 
     spreads = [
         timing.spread
@@ -58,17 +58,17 @@ def times(findings: Findings, width: int) -> Section:
     notes = []
     if spreads:
         notes.append(
-            f"median of the repeats; the middle half of them lies within {median(spreads):.0%} of it for half of these "
-            f"figures, {max(spreads):.0%} at most"
+            f"median of the repeats; interquartile range {median(spreads):.0%} of the median in half of these figures, "
+            f"{max(spreads):.0%} at most"
         )
     return by_length(findings, width, f"milliseconds, forward and backward, d = {width}", cell, notes)
 
 
-def memories(findings: Findings, width: int) -> Section:
-    """Peak megabytes by length and layer."""
+def memory_table(findings: Findings, width: int) -> Section:
+    """Make the table of peak megabytes by length and layer."""
 
     def cell(found: Measurement) -> str:
-        return NOTHING if found.memory is None else f"{found.memory / 1e6:,.1f}"
+        return MISSING if found.memory is None else f"{found.memory / 1e6:,.1f}"
 
     first: dict[str, Measurement] = {}
     for found in findings.left_out():
@@ -81,18 +81,18 @@ def memories(findings: Findings, width: int) -> Section:
 
 
 def by_length(findings: Findings, width: int, title: str, cell: Cell, notes: list[str]) -> Section:
-    """A table with one row per length and one column per layer."""
+    """Make a table with one row per length and one column per layer."""
     layers = list(findings.plan.layers)
     cells = {(found.layer, found.length): cell(found) for found in findings.measurements if found.width == width}
     rows = [
-        [f"{length:,}", *(cells.get((layer, length), NOTHING) for layer in layers)]
+        [f"{length:,}", *(cells.get((layer, length), MISSING) for layer in layers)]
         for length in sorted(findings.plan.lengths)
     ]
     return Section(title, [["n", *layers], *rows], ["n", *layers], notes)
 
 
 def growth_in_length(findings: Findings) -> Section:
-    """Exponents of n, measured and counted."""
+    """Make the table of exponents of n, measured and counted."""
     header = ["layer", "paper", "d", "forward", "backward", "both", "counted", "memory", "expected", "over n"]
     rows = [
         [
@@ -108,71 +108,70 @@ def growth_in_length(findings: Findings) -> Section:
     ]
     notes = [
         "counted: the exponent of the layer's multiplications, projections included, over the same lengths",
-        "expected: the power of n with which memory should grow",
+        "expected: the theoretical exponent of n in peak memory",
     ]
     right = [name for name in header if name not in ("layer", "paper", "over n")]
     return Section("exponents of n: time and peak memory over the last three octaves", [header, *rows], right, notes)
 
 
 def growth_in_width(findings: Findings) -> Section:
-    """Exponents of d, measured and counted."""
+    """Make the table of exponents of d, measured and counted."""
     header = ["layer", "paper", "n", "forward", "backward", "both", "counted", "memory", "over d"]
     rows = []
     for name in findings.plan.layers:
         length, growth = findings.growth_in_width(name)
-        shown = NOTHING if length is None else f"{length:,}"
-        rows.append([name, LAYERS[name].complexity, shown, *exponents(growth), interval(growth)])
+        rows.append([name, LAYERS[name].complexity, format_count(length), *exponents(growth), interval(growth)])
     right = [name for name in header if name not in ("layer", "paper", "over d")]
     return Section("exponents of d", [header, *rows], right, [])
 
 
-def steps(findings: Findings) -> Section:
-    """Sequential operations of one layer by number of positions."""
+def step_table(findings: Findings) -> Section:
+    """Make the table of sequential operations of one layer by number of positions."""
     lengths = sorted({length for found in findings.steps.values() for length in found})
     header = ["layer", "paper", *(f"n = {length:,}" for length in lengths)]
     rows = [
-        [name, f"O({LAYERS[name].sequential})", *(shown(found.get(length)) for length in lengths)]
+        [name, f"O({LAYERS[name].sequential})", *(format_count(found.get(length)) for length in lengths)]
         for name, found in findings.steps.items()
     ]
     return Section("sequential operations of a layer, counted in its autograd graph", [header, *rows], header[2:], [])
 
 
-def paths(findings: Findings) -> Section:
-    """Maximum path length, measured and by the formula."""
+def path_table(findings: Findings) -> Section:
+    """Make the table of maximum path lengths, measured and by the formula."""
     lengths = sorted({length for found in findings.paths.values() for length in found})
     header = ["layer", "paper", *(f"n = {length:,}" for length in lengths)]
     rows = []
     for name, found in findings.paths.items():
         layer = LAYERS[name]
-        cells = [f"{shown(found.get(n))} ({layer.path_length(n, findings.plan.sizes):,})" for n in lengths]
+        cells = [f"{format_count(found.get(n))} ({layer.path_length(n, findings.plan.sizes):,})" for n in lengths]
         rows.append([name, f"O({layer.path})", *cells])
     sizes = findings.plan.sizes
     notes = [
         f"in brackets the formula, with kernel {sizes.kernel} and radius {sizes.radius}; a recurrent layer counts its "
-        "steps, and an output of it sees no later input",
-        *(f"{name} was not followed to the end: {error}" for name, error in findings.path_faults.items()),
+        "steps, and its outputs do not depend on later inputs",
+        *(f"{name}: the search for the longest path failed: {error}" for name, error in findings.path_faults.items()),
     ]
     return Section("longest path between two positions, by gradients", [header, *rows], header[2:], notes)
 
 
-def shown(count: int | None) -> str:
-    """A count, or a dash."""
-    return NOTHING if count is None else f"{count:,}"
+def format_count(count: int | None) -> str:
+    """Format a count, or a dash."""
+    return MISSING if count is None else f"{count:,}"
 
 
 def exponents(growth: Growth) -> list[str]:
-    """The five exponents, or dashes."""
+    """Format the five exponents, or dashes."""
     figures = (growth.forward, growth.backward, growth.both, growth.counted, growth.memory)
-    return [NOTHING if figure is None else f"{figure:.2f}" for figure in figures]
+    return [MISSING if figure is None else f"{figure:.2f}" for figure in figures]
 
 
 def interval(growth: Growth) -> str:
-    """The smallest and the largest size."""
-    return f"{growth.sizes[0]:,} to {growth.sizes[-1]:,}" if growth.sizes else NOTHING
+    """Format the smallest and the largest size."""
+    return f"{growth.sizes[0]:,} to {growth.sizes[-1]:,}" if growth.sizes else MISSING
 
 
-def milliseconds(value: float) -> str:
-    """Seconds in milliseconds, with three significant digits or as an integer."""
+def format_milliseconds(value: float) -> str:
+    """Format seconds as milliseconds, with three significant digits or as an integer."""
     thousandths = 1000 * value
     return f"{thousandths:,.0f}" if thousandths >= 100 else f"{thousandths:.3g}"
 
@@ -186,7 +185,7 @@ def write_csv(findings: Findings, path: Path) -> None:
 
 
 def csv_row(found: Measurement) -> list[str | int | float | None]:
-    """The values of a measurement in the order of COLUMNS; missing ones are empty."""
+    """Return the values of a measurement in the order of COLUMNS; missing ones are None."""
     forward, backward = found.forward, found.backward
     return [
         found.layer,

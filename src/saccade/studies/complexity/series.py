@@ -1,4 +1,4 @@
-"""Every selected layer at every width and length, each measured in a fresh process."""
+"""A series of measurements: every selected layer at every width and length, each in a fresh process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from saccade.errors import SaccadeError
 from saccade.studies.complexity import peak_memory
-from saccade.studies.complexity.layers import Sizes
+from saccade.studies.complexity.layers import LayerSizes
 from saccade.studies.complexity.measurement import (
     Measurement,
     Task,
@@ -23,19 +23,19 @@ from saccade.studies.complexity.measurement import (
 from saccade.workers.process import Worker, start_worker
 from saccade.workers.replies import WorkerDiedError, describe_exit
 
-HANDLER = "saccade.studies.complexity.measurement"
+HANDLER_MODULE = "saccade.studies.complexity.measurement"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to measure."""
+class MeasurementPlan:
+    """The measurements of a study: every layer at every width and length."""
 
     layers: tuple[str, ...]
     lengths: tuple[int, ...]
     widths: tuple[int, ...]
-    sizes: Sizes
+    sizes: LayerSizes
     seconds: float
-    """How long to repeat each measurement."""
+    """Seconds of repeated runs in each measurement."""
     memory: int
     """The maximum bytes that a layer may use besides its weights and its input."""
 
@@ -45,18 +45,19 @@ class MeasuringProcess:
 
     def __init__(self, *, fork: bool) -> None:
         self.fork = fork
-        """Whether one worker forks for each task; otherwise each task gets a new worker."""
+        """True: one worker forks for each task; False: each task has a new worker."""
         self.worker: Worker | None = None
 
     def measure(self, task: Task) -> Measurement:
         """Measure a task in the worker; a task that fails, or ends the worker, is left out."""
         try:
-            worker = self.worker = self.worker or start_worker(HANDLER, fork=self.fork, environment=self.environment())
-            return read_measurement(worker.request(task_message(task)))
+            if self.worker is None:
+                self.worker = start_worker(HANDLER_MODULE, fork=self.fork, environment=self.environment())
+            return read_measurement(self.worker.request(task_message(task)))
         except WorkerDiedError as error:
             reason = f"the measuring process {describe_exit(error.status)}"
             if self.worker is not None and (error.status is None or self.worker.process.poll() is not None):
-                self.stop()  # the worker itself, not only its fork
+                self.stop()  # the worker itself has ended, not only its fork
         except SaccadeError as error:
             reason = describe_error(error)
         finally:
@@ -65,7 +66,7 @@ class MeasuringProcess:
         return not_measured(task, f"could not be measured: {reason}")
 
     def environment(self) -> dict[str, str]:
-        """Additional environment variables of the worker."""
+        """Return additional environment variables of the worker."""
         return without_numpy_threads() if self.fork else {}
 
     def stop(self) -> None:
@@ -76,31 +77,31 @@ class MeasuringProcess:
 
 
 def without_numpy_threads() -> dict[str, str]:
-    """Variables that keep numpy, which torch imports, from starting threads: a fork would lose them.
+    """Return environment variables that keep numpy, which torch imports, from starting threads: a fork would lose them.
 
-    If torch also uses OpenBLAS, this would set the threads of torch too; then numpy keeps its threads.
+    If torch uses OpenBLAS too, they would also change the threads of torch, so none are returned.
     """
     return {} if "BLAS_INFO=open" in torch.__config__.show() else {"OPENBLAS_NUM_THREADS": "1"}
 
 
 @contextlib.contextmanager
 def measuring_process(*, fork: bool | None = None) -> Iterator[MeasuringProcess]:
-    """A process to measure in; by default it forks where memory is measurable, because forking is safe there."""
-    process = MeasuringProcess(fork=peak_memory.measurable() if fork is None else fork)
+    """Start a measuring process; by default it forks where memory is measurable, because forking is safe there."""
+    process = MeasuringProcess(fork=peak_memory.is_measurable() if fork is None else fork)
     try:
         yield process
     finally:
         process.stop()
 
 
-def measurements(plan: Plan) -> Generator[Measurement, None, None]:
+def measurements(plan: MeasurementPlan) -> Generator[Measurement, None, None]:
     """Measure layer by layer, width by width, from the shortest length; skip lengths above one that was left out."""
     with measuring_process() as process:
         yield from measure_in(process, plan)
 
 
-def measure_in(process: MeasuringProcess, plan: Plan) -> Iterator[Measurement]:
-    """Measure a plan in a given process."""
+def measure_in(process: MeasuringProcess, plan: MeasurementPlan) -> Iterator[Measurement]:
+    """Perform the measurements of a plan in a given process."""
     for layer, width in product(plan.layers, plan.widths):
         reason: str | None = None
         for length in sorted(plan.lengths):
