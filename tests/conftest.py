@@ -12,7 +12,7 @@ from saccade.ops.int8_linear import int8_available
 
 @pytest.fixture(scope="session", autouse=True)
 def token_cache(tmp_path_factory):
-    """No test writes into the cache of whoever runs it."""
+    """Use a temporary token cache, not the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SACCADE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -29,13 +29,13 @@ def threads_of_torch(count: int) -> Iterator[int]:
 
 @pytest.fixture
 def one_thread() -> Iterator[int]:
-    """On tensors this small a second thread only waits, and for long when the machine is busy."""
+    """Use one thread: on small tensors, a second thread mostly waits, especially on a busy machine."""
     yield from threads_of_torch(1)
 
 
 @pytest.fixture(params=[1, 2, 3], ids="{} threads".format)
 def threads(request) -> Iterator[int]:
-    """Every number of threads that kernels share their work by."""
+    """Run the test with several numbers of kernel threads."""
     yield from threads_of_torch(request.param)
 
 
@@ -46,14 +46,14 @@ def seeded() -> None:
 
 @pytest.fixture(params=[True, False], ids=["grad", "no-grad"])
 def grad_mode(request) -> Iterator[bool]:
-    """With and without gradients: some kernels have no backward pass and run only without."""
+    """Run the test with and without gradients: kernels without a backward pass run only without gradients."""
     with torch.set_grad_enabled(request.param):
         yield request.param
 
 
 @pytest.fixture(params=kernels.found_levels() or [None])
 def kernel_level(request, monkeypatch) -> str:
-    """The kernels of every instruction-set level that is compiled and that this processor can run."""
+    """Run the test with the kernels of every compiled instruction-set level that this processor supports."""
     if request.param is None:
         pytest.skip("the kernels are not compiled: no C compiler when the package was installed")
     library = kernels.load(request.param)
@@ -64,13 +64,13 @@ def kernel_level(request, monkeypatch) -> str:
 
 @pytest.fixture
 def kernels_required() -> None:
-    """Tests of the kernels of the best level."""
+    """Skip the test if the kernels are not compiled."""
     if kernels.library() is None:
         pytest.skip("the kernels are not compiled: no C compiler when the package was installed")
 
 
 class CalledKernels:
-    """A library of kernels that notes which of its functions are called."""
+    """A kernel library that records the names of the called functions."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -83,7 +83,7 @@ class CalledKernels:
 
 @pytest.fixture
 def called_kernels(request, monkeypatch) -> list[str]:
-    """The names of the kernels that a test has called so far, at the level of `kernel_level` if the test uses it."""
+    """Record the names of the kernels that the test calls, at the level of `kernel_level` if the test uses it."""
     if "kernel_level" in request.fixturenames:
         request.getfixturevalue("kernel_level")
     called = CalledKernels(kernels.library())
@@ -93,7 +93,7 @@ def called_kernels(request, monkeypatch) -> list[str]:
 
 @pytest.fixture
 def int8_required(request) -> None:
-    """Tests of int8 weights, at the level of `kernel_level` if the test uses it."""
+    """Skip the test if int8 products are unavailable, at the level of `kernel_level` if the test uses it."""
     if "kernel_level" in request.fixturenames:
         request.getfixturevalue("kernel_level")
     if not int8_available():

@@ -9,7 +9,7 @@ from saccade.symbols import Symbols
 
 
 def corpus_of(lengths: list[tuple[int, int]] | np.ndarray) -> Corpus:
-    """A corpus whose sources and targets have the given lengths (N, 2); the ids count up, modulo 1000."""
+    """Make a corpus whose sources and targets have the given lengths (N, 2); ids count up, modulo 1000."""
     table = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
     offsets = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(table, axis=0)])
     ids = [np.arange(total, dtype=np.int32) % 1000 + 4 for total in offsets[-1]]
@@ -19,7 +19,7 @@ def corpus_of(lengths: list[tuple[int, int]] | np.ndarray) -> Corpus:
 
 
 def sentence_lengths(count: int) -> np.ndarray:
-    """Random source and target lengths (count, 2), distributed like those of sentences."""
+    """Draw random source and target lengths (count, 2), distributed like those of sentences."""
     generator = np.random.default_rng(3)
     source = np.clip(generator.gamma(8, 2, count).astype(np.int64), 2, 80)
     return np.stack([source, np.maximum(2, source + generator.integers(-3, 4, count))], axis=1)

@@ -44,12 +44,12 @@ def test_dotted_overrides():
 
 
 @pytest.mark.parametrize("arguments", [["stray"], ["--"], ["--size", "3", "--size.inner", "4"]])
-def test_overrides_that_make_no_sense(arguments):
+def test_invalid_overrides_are_usage_errors(arguments):
     with pytest.raises(UsageError):
         parse_overrides(arguments)
 
 
-def test_merge_goes_group_by_group():
+def test_merge_is_recursive():
     assert merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 9}, "e": 4}) == {"a": {"b": 9, "c": 2}, "d": 3, "e": 4}
 
 
@@ -66,14 +66,14 @@ def test_merge_goes_group_by_group():
         ({"training": 7}, ["setting 'training' cannot be 7"]),
     ],
 )
-def test_faults_name_the_key_and_the_nearest_one(values, messages):
+def test_errors_name_the_key_and_the_nearest_valid_one(values, messages):
     with pytest.raises(SaccadeError) as caught:
         build(Outer, values, where="recipe.yaml")
     for message in ["recipe.yaml", *messages]:
         assert message in str(caught.value)
 
 
-def test_settings_that_do_not_fit_together_are_not_listed_one_by_one():
+def test_a_conflict_of_settings_is_one_message():
     with pytest.raises(SaccadeError) as caught:
         build(Outer, {"training": {"learning_rate": 7, "names": ["a"]}}, where="recipe.yaml")
     assert caught.value.what == "'training': names are for slow learning: lower learning-rate, or leave names out"
@@ -89,13 +89,13 @@ def test_settings_that_do_not_fit_together_are_not_listed_one_by_one():
         (b"!!python/object/apply:os.system ['true']\n", "invalid YAML"),
     ],
 )
-def test_a_bad_recipe_is_refused(tmp_path, content, message):
+def test_an_invalid_recipe_is_an_error(tmp_path, content, message):
     path = tmp_path / "bad.yaml"
     path.write_bytes(content)
     with pytest.raises(SaccadeError, match=message):
         read_yaml(path)
 
 
-def test_a_missing_recipe_is_refused(tmp_path):
+def test_a_missing_recipe_is_an_error(tmp_path):
     with pytest.raises(SaccadeError, match="No such file"):
         read_yaml(tmp_path / "absent.yaml")

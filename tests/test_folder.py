@@ -30,7 +30,7 @@ def test_a_kill_while_writing_leaves_the_old_folder(path):
     assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
 
 
-def test_a_kill_between_the_two_renames_brings_the_old_folder_back(path):
+def test_a_kill_between_the_two_renames_restores_the_old_folder(path):
     path.rename(previous_path(path))
     recover(path)
     assert content(path) == "old"
@@ -38,12 +38,12 @@ def test_a_kill_between_the_two_renames_brings_the_old_folder_back(path):
 
 def test_a_kill_after_the_renames_keeps_the_new_folder(path):
     path.rename(previous_path(path))
-    write(path, "new")  # this is what recovers first, and then replaces
+    write(path, "new")  # recovers, then replaces
     assert content(path) == "new"
     assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
 
 
-def test_leftovers_do_not_hinder_the_next_write(path):
+def test_leftovers_of_a_killed_writer_do_not_prevent_the_next_write(path):
     partial_path(path).mkdir()
     previous_path(path).mkdir()
     write(path, "new")

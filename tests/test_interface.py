@@ -26,7 +26,7 @@ def test_select_reaches_every_nesting():
     assert torch.equal(found["c"].mask, (tensor > 3)[rows])
 
 
-def test_select_takes_the_attention_of_a_memory_along():
+def test_select_includes_the_attention_of_a_memory():
     weights = torch.rand(3, 2, 4, 4)
     memory = Memory(
         torch.rand(3, 4, 8), torch.ones(3, 4, dtype=torch.bool), attention=(Attention("encoder-self", 0, weights),)
@@ -36,6 +36,6 @@ def test_select_takes_the_attention_of_a_memory_along():
     assert found.attention[0].kind == "encoder-self"
 
 
-def test_select_refuses_what_it_does_not_know():
+def test_select_of_an_unsupported_type_is_an_error():
     with pytest.raises(TypeError, match="not set"):
         select({1, 2}, torch.tensor([0]))

@@ -33,7 +33,7 @@ SCRIPT = "from saccade import messages; [messages.warn('x' * 100) for _ in range
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
-def test_messages_that_cannot_be_written_do_not_end_the_work(redirection):
+def test_messages_that_cannot_be_written_are_discarded(redirection):
     done = subprocess.run(
         f'"{sys.executable}" -c "{SCRIPT}" {redirection}', shell=True, stdout=subprocess.PIPE, text=True
     )
@@ -58,7 +58,7 @@ def test_a_progress_bar_appears_only_after_a_while(monkeypatch):
         assert opened.wait(10)
 
 
-def test_messages_appear_above_the_bar_and_stdout_stays_apart(monkeypatch, capsys):
+def test_messages_appear_above_the_bar_and_stdout_is_separate(monkeypatch, capsys):
     terminal, other_end = pty.openpty()
     monkeypatch.setattr(messages, "PROGRESS_DELAY", 0.05)
     with os.fdopen(other_end, "w") as screen:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from contracts.registered_models import build_model, choice_of
-from saccade import model_folder as checkpoint
+from saccade import model_folder
 from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import Pair
 from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
@@ -32,7 +32,7 @@ PAIRS = [Pair("ein kleiner Hund", "a small dog"), Pair("eine große Katze", "a b
 @pytest.fixture
 def folder():
     tokenizers = train_tokenizers(PAIRS, DataConfig(tokenizer="char", target_tokenizer="word", min_frequency=1))
-    sizes = checkpoint.vocabulary_sizes(tokenizers)
+    sizes = model_folder.vocabulary_sizes(tokenizers)
     return ModelFolder(build_model(SUBJECT, sizes), choice_of(SUBJECT), tokenizers, {"beam": 2}, "# a card\n")
 
 
@@ -42,7 +42,7 @@ def saved(folder, tmp_path):
     return tmp_path / "model"
 
 
-def test_separate_vocabularies_go_into_two_files(saved, folder):
+def test_separate_vocabularies_are_saved_in_two_files(saved, folder):
     assert (saved / "tokenizer.source.json").is_file()
     loaded = load_model_folder(saved)
     assert loaded.generation == {"beam": 2}
@@ -84,7 +84,7 @@ def test_a_truncated_or_missing_file_is_named(saved):
         load_model_folder(saved)
 
 
-def test_weights_of_another_model_are_refused(folder, tmp_path):
+def test_weights_of_another_model_are_an_error(folder, tmp_path):
     tensors = weights_of(folder.model)
     first = next(iter(tensors))
     save_tensors(tmp_path / "lacks.safetensors", {name: t for name, t in tensors.items() if name != first})
@@ -95,7 +95,7 @@ def test_weights_of_another_model_are_refused(folder, tmp_path):
         load_weights(folder.model, tmp_path / "shape.safetensors")
 
 
-def test_a_folder_is_whole_or_absent(tmp_path):
+def test_a_folder_is_complete_or_absent(tmp_path):
     with pytest.raises(RuntimeError), atomic_folder(tmp_path / "new") as folder:
         (folder / "half").write_text("half", encoding="utf-8")
         raise RuntimeError("killed")
@@ -108,14 +108,14 @@ def test_an_old_folder_survives_a_failed_save(saved, folder, monkeypatch):
     def full(path, tensors):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_tensors", full)
+    monkeypatch.setattr(model_folder, "save_tensors", full)
     with pytest.raises(SaccadeError, match="No space left on device"):
         save_model_folder(saved, folder)
     assert (saved / "manifest.json").read_bytes() == before
     load_model_folder(saved)
 
 
-def test_a_run_directory_gives_its_best_model(saved, tmp_path):
+def test_the_best_model_of_a_run_directory_is_found(saved, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(saved, run / "model-last")
     assert find_model_folder(run).name == "model-last"
@@ -130,7 +130,7 @@ def test_a_folder_without_a_model_is_an_error(tmp_path, name):
         find_model_folder(tmp_path / name)
 
 
-def test_a_foreign_config_is_refused_without_running_anything(saved):
+def test_an_unknown_family_in_the_config_is_an_error(saved):
     config = json.loads((saved / "config.json").read_text(encoding="utf-8"))
     config["model"]["family"] = "os.system"
     (saved / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -155,9 +155,9 @@ def test_the_average_of_folders_is_the_mean_of_their_weights(folder, tmp_path):
         assert torch.equal(tensor, expected)
 
 
-def test_models_of_different_shape_are_not_averaged(saved, tmp_path, folder):
+def test_averaging_models_of_different_shapes_is_an_error(saved, tmp_path, folder):
     tokenizers = train_tokenizers(PAIRS, DataConfig(tokenizer="byte"))
-    model = build_model(SUBJECT, checkpoint.vocabulary_sizes(tokenizers))
+    model = build_model(SUBJECT, model_folder.vocabulary_sizes(tokenizers))
     save_model_folder(tmp_path / "other", ModelFolder(model, choice_of(SUBJECT), tokenizers))
     with pytest.raises(SaccadeError, match="first"):
         average_weights([saved, tmp_path / "other"])

@@ -22,7 +22,7 @@ def four_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(4, 1), (3, 1), (2, 2)])
-def test_workers_work_at_once_and_share_the_cores(workers, threads):
+def test_workers_run_in_parallel_and_share_the_cores(workers, threads):
     all_workers = threading.Barrier(workers, timeout=60)  # passed only by all workers at once
 
     def work(item: int) -> tuple[int, int]:
@@ -43,11 +43,11 @@ def test_one_batch_or_one_worker_has_all_cores(items, workers):
     assert parallel_map(work, items, workers) == [(item, 4, here) for item in items]
 
 
-def test_a_fault_ends_it_and_the_cores_are_given_back():
-    begun: list[int] = []
+def test_an_error_stops_the_map_and_restores_the_number_of_threads():
+    started: list[int] = []
 
     def work(item: int) -> int:
-        begun.append(item)
+        started.append(item)
         if item == 3:
             raise ValueError("the fourth")
         time.sleep(0.01)
@@ -55,11 +55,11 @@ def test_a_fault_ends_it_and_the_cores_are_given_back():
 
     with pytest.raises(ValueError, match="the fourth"):
         parallel_map(work, range(1000), 4)
-    assert len(begun) < 500  # 2.5 seconds of them
+    assert len(started) < 500  # they would take 2.5 seconds
     assert torch.get_num_threads() == 4
 
 
-def test_what_has_ended_is_there_while_others_are_worked_on():
+def test_results_are_yielded_while_others_are_computed():
     may_end = threading.Event()
 
     def work(item: int) -> int:
@@ -73,11 +73,11 @@ def test_what_has_ended_is_there_while_others_are_worked_on():
     assert list(ended) == [(0, 0)]
 
 
-def test_a_caller_who_wants_no_more_gets_the_cores_back():
-    begun: list[int] = []
+def test_closing_the_generator_restores_the_number_of_threads():
+    started: list[int] = []
 
     def work(item: int) -> int:
-        begun.append(item)
+        started.append(item)
         time.sleep(0.01)
         return item
 
@@ -86,12 +86,12 @@ def test_a_caller_who_wants_no_more_gets_the_cores_back():
     assert torch.get_num_threads() == 1
     ended.close()
     assert torch.get_num_threads() == 4
-    count = len(begun)
+    count = len(started)
     time.sleep(0.05)
-    assert len(begun) == count < 500
+    assert len(started) == count < 500
 
 
-def test_callers_take_turns_and_leave_the_number_of_threads_as_it_was():
+def test_concurrent_callers_take_turns_and_restore_the_number_of_threads():
     seen: list[int] = []
     results: dict[int, list[int]] = {}
 
@@ -114,12 +114,12 @@ def test_callers_take_turns_and_leave_the_number_of_threads_as_it_was():
     assert torch.get_num_threads() == 4
 
 
-def test_more_batches_at_once_hold_no_more_tokens():
+def test_the_number_of_workers_depends_on_the_tokens_in_memory():
     assert worker_count(100 * MIN_TOKENS, CPU) == 4
     assert worker_count(3 * MIN_TOKENS - 1, CPU) == 2
     assert worker_count(7, CPU) == 1
     assert worker_count(100 * MIN_TOKENS, GPU) == 1
-    with torch.autocast("cpu", torch.bfloat16):  # which only this thread knows of
+    with torch.autocast("cpu", torch.bfloat16):  # autocast is thread-local
         assert worker_count(100 * MIN_TOKENS, CPU) == 1
 
 

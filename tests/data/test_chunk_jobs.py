@@ -24,7 +24,7 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers, save_tokenizers
 from saccade.errors import SaccadeError
 from saccade.workers.messages import read_message, write_message
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc for processes")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 TEXT = st.text(st.characters(codec="utf-8"))
 
 
@@ -55,7 +55,7 @@ class TestMapping:
         jobs: list[Job] = [encode, ExamineJob(keys=True), ExamineJob(keys=False)]
         for job in jobs:
             alone, together = (list(map_chunks(chunks(pairs, 7), job, workers)) for workers in (1, 3))
-            assert [one.chunk for one in alone] == [one.chunk for one in together] == chunks(pairs, 7)
+            assert [item.chunk for item in alone] == [item.chunk for item in together] == chunks(pairs, 7)
             for first, second in zip(alone, together, strict=True):
                 assert first.result.values == second.result.values
                 assert first.result.arrays.keys() == second.result.arrays.keys()
@@ -142,7 +142,7 @@ class TestMapping:
 
 
 def children(parent: int | None = None) -> list[int]:
-    """The worker processes of a process."""
+    """Return the ids of the worker processes of a process."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -41,7 +41,7 @@ class Subject(NamedTuple):
 def subject(
     family: str = "transformer", *, joint: bool = True, kind: str = "bpe", noise: float = NOISE, **changes: Any
 ) -> Subject:
-    """A small model of a family with changed settings and random nonzero parameters."""
+    """Make a small model of a family with changed settings and random nonzero parameters."""
     data = build(
         DataConfig,
         {
@@ -73,16 +73,16 @@ def padded(sequences: list[list[int]]) -> Source:
 
 
 def train(made: Subject, steps: int = 80) -> None:
-    """Overfit the pairs, so that outputs are sentences with an end."""
+    """Overfit the pairs, so that outputs are sentences that end."""
     optimizer = torch.optim.Adam(made.model.parameters(), lr=1e-2)
     texts = zip(*PAIRS, strict=True)
     source, target = (part.encode_batch(side) for part, side in zip(made.tokenizers, texts, strict=True))
-    batch, wanted = padded(source), padded(target)
-    assert isinstance(wanted.values, torch.Tensor)
-    prefix = torch.cat([torch.full_like(wanted.values[:, :1], Symbols.begin), wanted.values[:, :-1]], 1)
+    batch, expected = padded(source), padded(target)
+    assert isinstance(expected.values, torch.Tensor)
+    prefix = torch.cat([torch.full_like(expected.values[:, :1], Symbols.begin), expected.values[:, :-1]], 1)
     for _ in range(steps):
         logits = made.model.logits(made.model.decode(prefix, made.model.encode(batch)).outputs)
-        loss = torch.nn.functional.cross_entropy(logits[wanted.mask], wanted.values[wanted.mask])
+        loss = torch.nn.functional.cross_entropy(logits[expected.mask], expected.values[expected.mask])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

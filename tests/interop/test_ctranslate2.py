@@ -34,10 +34,10 @@ def test_greedy_search_gives_equal_tokens_and_log_probabilities(tmp_path, change
     torch_engine, fast = (load(folder, "cpu", engine=name) for name in ("torch", "ctranslate2"))
     settings = torch_engine.settings({"beam": 1})
     for expected, translation in zip(torch_engine.stream(TEXTS, settings), fast.stream(TEXTS, settings), strict=True):
-        [one], [other] = expected.candidates, translation.candidates
-        assert other.tokens == one.tokens
-        assert other.token_log_probabilities == pytest.approx(one.token_log_probabilities, abs=1e-4)
-        assert other.score == pytest.approx(one.score, abs=1e-4)
+        [reference], [found] = expected.candidates, translation.candidates
+        assert found.tokens == reference.tokens
+        assert found.token_log_probabilities == pytest.approx(reference.token_log_probabilities, abs=1e-4)
+        assert found.score == pytest.approx(reference.score, abs=1e-4)
 
 
 def test_every_vocabulary_row_is_kept(tmp_path):
@@ -55,7 +55,7 @@ def test_every_vocabulary_row_is_kept(tmp_path):
 
 @pytest.mark.parametrize("joint", [True, False])
 def test_export_runs_without_saccade(tmp_path, joint):
-    """As docs/guide/exporting.md says."""
+    """Run the example of docs/guide/exporting.md."""
     folder = load_model_folder(save_model(tmp_path / "model", joint=joint))
     (tmp_path / "out").mkdir()
     interop.save_ctranslate2(tmp_path / "out", folder.model, folder.choice.config, folder.tokenizers)

@@ -73,7 +73,7 @@ def test_logits_and_texts_are_equal(exported: tuple[Subject, Path]) -> None:
     memory = made.model.encode(ours)
     expected = made.model.logits(made.model.decode(prefix, memory).outputs)
     found = model(**batch, decoder_input_ids=prefix).logits
-    real = prefix != Symbols.pad  # logits at padding have no meaning
+    real = prefix != Symbols.pad  # logits at padding positions are undefined
     found, expected = found[real], expected[real]
     print("largest difference of a logit:", difference(found, expected))
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
@@ -130,7 +130,7 @@ def test_generation_config(tmp_path: Path) -> None:
     assert opened(tmp_path).generation_config.suppress_tokens == [0, 1, 3]
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
     "radius": ({"radius": 2}, "radius is 2"),
     "experts": ({"experts": 4}, "experts is 4"),
     "concatenated positions": ({"position_use": "concatenate", "position_width": 4}, "position-use is concatenate"),
@@ -140,7 +140,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "what"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("changes", "what"), UNSUPPORTED.values(), ids=UNSUPPORTED)
 def test_unsupported_settings_are_errors(changes: dict[str, Any], what: str, tmp_path: Path) -> None:
     made = subject(**changes)
     with pytest.raises(SaccadeError, match=what) as caught:

@@ -57,7 +57,7 @@ class Runtime:
 
 @torch.no_grad()
 def largest_difference(made: Subject, runtime: Runtime, texts: list[str]) -> float:
-    """The largest difference of the logits in a greedy decode of a batch; relative to the largest logit above 1."""
+    """Return the largest difference of logits in greedy decoding, relative to the largest logit if that is above 1."""
     source = padded(made.tokenizers.source.encode_batch(texts))
     assert isinstance(source.values, torch.Tensor)
     theirs = runtime.start(source.values.numpy(), source.mask.numpy())
@@ -80,7 +80,7 @@ def test_logits_are_equal(case: tuple[str, dict[str, Any]], tmp_path: Path, capf
     name, changes = case
     made = subject(name, **changes)
     save_onnx(tmp_path, made.model, name, made.tokenizers)
-    assert capfd.readouterr() == ("", "")  # whatever the exporter says is not for the user
+    assert capfd.readouterr() == ("", "")  # the output of the exporter is suppressed
     runtime = Runtime(tmp_path)
     worst = max(largest_difference(made, runtime, texts) for texts in (TEXTS[:1], TEXTS[1:3], TEXTS))
     print("largest difference of a logit:", worst)

@@ -201,8 +201,8 @@ def line_of(found: Measurement) -> str:
     assert found.forward is not None
     assert found.backward is not None
     peak = "" if found.memory is None else f", peak {found.memory / 1e6:,.1f} MB"
-    times = f"{format_milliseconds(found.forward.median)} ms forward, {format_milliseconds(found.backward.median)} ms backward"
-    return f"{what}: {times}{peak} ({found.repeats} runs)"
+    forward, backward = (format_milliseconds(timing.median) for timing in (found.forward, found.backward))
+    return f"{what}: {forward} ms forward, {backward} ms backward{peak} ({found.repeats} runs)"
 
 
 def print_tables(findings: Findings) -> None:

@@ -135,12 +135,12 @@ def test_examples_of_several_corpora() -> None:
 @hypothesis_settings(deadline=None)
 @given(pairs=Pairs, valid=Pairs, chunk=st.integers(1, 7))
 def test_report_does_not_depend_on_chunk_size_or_order(pairs: list[Pair], valid: list[Pair], chunk: int) -> None:
-    whole = examined(pairs, len(pairs) + 1, valid)
+    expected = examined(pairs, len(pairs) + 1, valid)
     examination = Examination(["train"], valid)
     for start in reversed(range(0, len(pairs), chunk)):
         examination.add(0, examine_chunk(pairs[start : start + chunk], start + 1))
-    assert examination.finish() == whole
-    assert DataReport.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+    assert examination.finish() == expected
+    assert DataReport.from_json(json.loads(json.dumps(expected.to_json()))) == expected
 
 
 @given(pairs=Pairs, first=st.integers(1, 10**9))

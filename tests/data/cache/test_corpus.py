@@ -19,8 +19,8 @@ def test_build_corpus_equals_encoding_one_by_one(
     corpus = build_corpus(iter(pairs), tokenizers, DataConfig())
     assert len(corpus) == len(pairs)
     assert corpus.pairs is None
-    rows = np.arange(len(corpus))
-    lengths = corpus.source_lengths(rows), corpus.target_lengths(rows), corpus.longer_lengths(rows)
+    examples = np.arange(len(corpus))
+    lengths = corpus.source_lengths(examples), corpus.target_lengths(examples), corpus.longer_lengths(examples)
     for index, pair in enumerate(pairs):
         assert corpus.source(index).tolist() == [*tokenizers.source.encode(pair.source).ids, Symbols.end]
         assert corpus.target(index).tolist() == [*tokenizers.target.encode(pair.target).ids, Symbols.end]
@@ -67,7 +67,7 @@ def test_statistics(pairs: list[Pair], tokenizers: Tokenizers) -> None:
     assert (statistics.pairs, corpus.parts) == (len(pairs) + 1, (len(pairs) + 1,))
     assert (statistics.source_tokens, statistics.target_tokens) == (len(corpus.source_ids), len(corpus.target_ids))
     assert (statistics.unknown_source, statistics.unknown_target) == (1, 2)
-    rows = np.arange(len(corpus))
-    assert statistics.longer_tokens == corpus.longer_lengths(rows).sum()
-    growths = (corpus.target_lengths(rows) - 10) / corpus.source_lengths(rows)
+    examples = np.arange(len(corpus))
+    assert statistics.longer_tokens == corpus.longer_lengths(examples).sum()
+    growths = (corpus.target_lengths(examples) - 10) / corpus.source_lengths(examples)
     assert statistics.growth == max(0.0, np.quantile(growths, 0.999, method="inverted_cdf"))

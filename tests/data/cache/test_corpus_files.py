@@ -25,12 +25,12 @@ def stored(folder: Path, corpus: Corpus, *, chunks: int = 3, vocabulary: int = 2
     """Write a corpus in chunks and memory-map it."""
     folder.mkdir(parents=True, exist_ok=True)
     with CorpusWriter(folder, source_vocabulary=vocabulary, target_vocabulary=vocabulary) as writer:
-        for rows in np.array_split(np.arange(len(corpus)), chunks):
+        for examples in np.array_split(np.arange(len(corpus)), chunks):
             writer.append(
-                np.concatenate([np.empty(0, np.int32), *(corpus.source(row) for row in rows)]),
-                corpus.source_lengths(rows),
-                np.concatenate([np.empty(0, np.int32), *(corpus.target(row) for row in rows)]),
-                corpus.target_lengths(rows),
+                np.concatenate([np.empty(0, np.int32), *(corpus.source(index) for index in examples)]),
+                corpus.source_lengths(examples),
+                np.concatenate([np.empty(0, np.int32), *(corpus.target(index) for index in examples)]),
+                corpus.target_lengths(examples),
             )
         writer.finish(corpus.parts, DroppedPairs(max_length=9, seen=7, empty=2))
     return open_corpus(folder)
@@ -45,13 +45,13 @@ def test_round_trip(
     mapped = stored(tmp_path_factory.mktemp("store"), corpus, chunks=chunks)
     assert (len(mapped), mapped.parts, mapped.statistics) == (len(corpus), corpus.parts, corpus.statistics)
     assert mapped.dropped == DroppedPairs(max_length=9, seen=7, empty=2)
-    for row in range(len(corpus)):
-        assert mapped.source(row).tolist() == corpus.source(row).tolist()
-        assert mapped.target(row).tolist() == corpus.target(row).tolist()
+    for index in range(len(corpus)):
+        assert mapped.source(index).tolist() == corpus.source(index).tolist()
+        assert mapped.target(index).tolist() == corpus.target(index).tolist()
     if lengths:
-        rows = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=500)))
-        assert mapped.longer_lengths(rows).tolist() == corpus.longer_lengths(rows).tolist()
-        first, second = collate(mapped, rows), collate(corpus, rows)
+        examples = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=500)))
+        assert mapped.longer_lengths(examples).tolist() == corpus.longer_lengths(examples).tolist()
+        first, second = collate(mapped, examples), collate(corpus, examples)
         assert first.target.tolist() == second.target.tolist()
         assert first.prefix.tolist() == second.prefix.tolist()
         assert first.source_tokens == second.source_tokens
@@ -66,7 +66,7 @@ def test_id_dtype_depends_on_the_vocabulary_size(tmp_path: Path, vocabulary: int
 
 def test_batches_equal_those_of_the_corpus_in_memory(tmp_path: Path) -> None:
     corpus = corpus_of(sentence_lengths(3000))
-    samplers = [BatchSampler(one, batch_tokens=512, seed=1) for one in (corpus, stored(tmp_path, corpus))]
+    samplers = [BatchSampler(given, batch_tokens=512, seed=1) for given in (corpus, stored(tmp_path, corpus))]
     first, second = (
         [planned.indices.tolist() for planned in sampler.rest_of_epoch(EpochPosition(2))] for sampler in samplers
     )
@@ -121,7 +121,7 @@ def test_reading_batches_leaves_no_resident_pages(tmp_path: Path) -> None:
 
 
 def resident(folder: Path) -> int:
-    """Kilobytes of the files of a folder that are mapped and resident in this process."""
+    """Return the resident kilobytes of the mapped files of a folder in this process."""
     total, ours = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, _, value = line.partition(":")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -36,7 +37,7 @@ class Opener:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.said: list[str] = []
+        self.logged: list[str] = []
         self.progress: list[tuple[str, int, int | None]] = []
 
     def config(self, **settings: object) -> DataConfig:
@@ -44,12 +45,12 @@ class Opener:
         return DataConfig(**{**given, **settings})
 
     def __call__(self, tokenizers: Tokenizers | None = None, **settings: object) -> CachedData:
-        self.said.clear()
+        self.logged.clear()
         self.progress.clear()
         return open_cache(
             self.config(**settings),
             tokenizers=tokenizers,
-            log=self.said.append,
+            log=self.logged.append,
             progress=lambda *values: self.progress.append(values),
         )
 
@@ -70,13 +71,13 @@ def opened(tmp_path: Path, pairs: list[Pair]) -> Opener:
 
 
 def texts_of(found: CachedData) -> list[Pair]:
-    """The decoded training data."""
+    """Decode the training data."""
     source, target = found.tokenizers
     rows = range(len(found.train))
     return [Pair(source.decode(found.train.source(row)), target.decode(found.train.target(row))) for row in rows]
 
 
-def same(first: CachedData, second: CachedData) -> bool:
+def is_equal(first: CachedData, second: CachedData) -> bool:
     arrays = ("source_ids", "source_offsets", "target_ids", "target_offsets")
     return (
         tokenizers_digest(first.tokenizers) == tokenizers_digest(second.tokenizers)
@@ -107,8 +108,8 @@ class TestBuilding:
             monkeypatch.setattr(pairs_module, "CHUNK_PAIRS", chunk)
             separate_cache = str(opened.folder / f"cache-{chunk}-{workers}")
             found.append(opened(cache=separate_cache, workers=workers, hold_out=9, max_length=14))
-        assert all(same(found[0], other) for other in found[1:])
-        assert len({one.digest for one in found}) == 1
+        assert all(is_equal(found[0], other) for other in found[1:])
+        assert len({data.digest for data in found}) == 1
         assert len(found[0].valid) == 9
 
     def test_result_does_not_depend_on_the_file_format(self, opened: Opener, pairs: list[Pair]) -> None:
@@ -190,9 +191,9 @@ class TestReuse:
         monkeypatch.setattr("saccade.data.reading.input_files.describe_file", None)
         (opened.folder / "a.tsv").chmod(0)
         found = opened(hold_out=10)
-        assert same(built, found)
+        assert is_equal(built, found)
         assert (found.digest, found.path, found.seconds) == (built.digest, built.path, None)
-        assert opened.said == opened.progress == []
+        assert opened.logged == opened.progress == []
 
     def test_settings_that_do_not_affect_tokens_reuse_the_entry(self, opened: Opener) -> None:
         opened()
@@ -227,7 +228,7 @@ class TestReuse:
         built = opened()
         os.utime(opened.folder / "a.tsv", (LONG_AGO + 5, LONG_AGO + 5))
         again = opened()
-        assert (again.seconds, again.digest, opened.said) == (None, built.digest, [])
+        assert (again.seconds, again.digest, opened.logged) == (None, built.digest, [])
         monkeypatch.setattr("saccade.data.reading.input_files.describe_file", None)
         assert opened().seconds is None
 
@@ -247,7 +248,7 @@ class TestReuse:
         second = opened()
         assert texts_of(second) == others
         assert second.digest != first.digest
-        assert opened.said == [f"token cache: {opened.folder / 'a.tsv'} has changed: tokenizing again"]
+        assert opened.logged == [f"token cache: {opened.folder / 'a.tsv'} has changed: tokenizing again"]
         assert len(opened.entries()) == 1
         assert len(first.train) == len(pairs)  # an open memory map of the old entry stays valid
         assert texts_of(first) == pairs
@@ -308,10 +309,10 @@ class TestDamage:
             file.write_bytes(content)
         again = opened(hold_out=5)
         assert again.seconds is not None
-        assert "tokenizing again" in opened.said[0]
-        assert name in opened.said[0]
+        assert "tokenizing again" in opened.logged[0]
+        assert name in opened.logged[0]
         assert opened(hold_out=5).seconds is None
-        assert opened.said == []
+        assert opened.logged == []
 
     def test_large_arrays_are_checked_by_size_only(self, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
         built = opened()
@@ -337,7 +338,7 @@ class TestDamage:
 
     def test_invalid_times_file_does_not_invalidate_the_entry(self, opened: Opener) -> None:
         (opened().path / "times.json").write_text("[")
-        assert (opened().seconds, opened.said) == (None, [])
+        assert (opened().seconds, opened.logged) == (None, [])
 
 
 class TestCacheFolder:
@@ -356,6 +357,20 @@ class TestCacheFolder:
         file = opened.folder / "a.tsv"
         with pytest.raises(SaccadeError, match=r"(?s)a\.tsv/cache.*--data\.cache"):
             opened(cache=str(file / "cache"))
+
+    @pytest.mark.parametrize(("number", "full"), [(errno.ENOSPC, True), (errno.EACCES, False)])
+    def test_hint_depends_on_the_error(
+        self, opened: Opener, monkeypatch: pytest.MonkeyPatch, number: int, full: bool
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(cache_builder, "write_pairs", fail)
+        with pytest.raises(SaccadeError) as caught:
+            opened()
+        assert caught.value.hint is not None
+        assert "--data.cache" in caught.value.hint
+        assert ("free some space" in caught.value.hint) == full
 
     def test_full_disk_is_an_error(self, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*_: object) -> None:

@@ -17,7 +17,7 @@ HOUSES = [Pair("the house", "das Haus"), Pair("the book", "das Buch"), Pair("a b
 
 
 def reference(pairs: list[Pair], iterations: int) -> tuple[dict[tuple[str, str], float], list[float]]:
-    """Reference implementation of Model 1 in loops: the probabilities and the log-likelihood before each iteration."""
+    """Train Model 1 with loops; return the probabilities, and the log-likelihood before each iteration."""
     sentences = [(["", *pair.source.split()], pair.target.split()) for pair in pairs]
     links = {(s, t) for source, target in sentences for s in source for t in target}
     size: dict[str, int] = defaultdict(int)
@@ -44,7 +44,7 @@ def reference(pairs: list[Pair], iterations: int) -> tuple[dict[tuple[str, str],
 
 @pytest.mark.parametrize("at_once", [1, 7, 500_000])
 def test_equals_the_reference(pairs: list[Pair], at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with repeated words and several batches."""
+    """Probabilities and likelihoods equal the reference, with repeated words and several batches."""
     monkeypatch.setattr(ibm_model, "LINKS_AT_ONCE", at_once)
     monkeypatch.setattr(ibm_model, "MAX_PENDING", at_once)
     given = [*pairs[::3], Pair("the the book", "das Buch Buch")]
@@ -59,7 +59,7 @@ def test_equals_the_reference(pairs: list[Pair], at_once: int, monkeypatch: pyte
 
 
 def test_first_iteration_by_hand() -> None:
-    """One pair "a b" to "x": "", a and b each get a third of x, and p(x) is 1 for each."""
+    """In the pair "a b" to "x", the empty word, a and b each get a third of x, and p(x) is 1 for each."""
     table = learn_translations([Pair("a b", "x")], iterations=1)
     assert table.best(1, 0.0) == [WordPair("a", "x", 1.0), WordPair("b", "x", 1.0)]
     assert table.log_likelihoods == [0.0]  # log(1/3 · (1 + 1 + 1))
@@ -88,12 +88,12 @@ def test_likelihood_does_not_fall(pairs: list[Pair]) -> None:
 def test_pruning_bounds_the_table_and_the_likelihood_still_rises(
     pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = learn_translations(pairs, iterations=3)
+    unpruned = learn_translations(pairs, iterations=3)
     monkeypatch.setattr(ibm_model, "MAX_LINKS", 40)
     monkeypatch.setattr(ibm_model, "MAX_PENDING", 10)
     monkeypatch.setattr(ibm_model, "LINKS_AT_ONCE", 50)
     pruned = learn_translations(pairs, iterations=10)
-    assert len(pruned.keys) == 40 + len(pruned.target_words) < len(whole.keys)
+    assert len(pruned.keys) == 40 + len(pruned.target_words) < len(unpruned.keys)
     assert (np.diff(pruned.keys) > 0).all()
     assert all(b >= a - 1e-9 for a, b in pairwise(pruned.log_likelihoods))
 

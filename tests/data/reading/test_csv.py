@@ -48,7 +48,7 @@ def test_faulty_rows_are_reported_with_their_line(tmp_path: Path) -> None:
         list(read_pairs(path))
 
 
-def test_a_quote_that_is_never_closed_is_an_error(tmp_path: Path) -> None:
+def test_an_unclosed_quote_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text('one,eins\n"two,zwei\nthree,drei\n')
     found: list[FileError] = []

@@ -27,7 +27,7 @@ def held_pairs(pairs: list[Pair], count: int, chunk: int = 3) -> list[Pair]:
 
 
 def reference(pairs: list[Pair], count: int) -> list[Pair]:
-    """Reference with all digests in memory: take groups of equal sources in digest order while they fit."""
+    """Select with all digests in memory: take groups of equal sources in digest order while they fit."""
 
     def digest(pair: Pair) -> bytes:
         return hashlib.blake2b(normalize(pair.source, "nfkc").encode(), digest_size=16).digest()

@@ -12,10 +12,10 @@ from saccade.data.reading.normalization import normalize
 
 FORMS: tuple[Normalization, ...] = get_args(Normalization)
 # Half of the characters are special ones: controls, spaces, marks, ligatures, noncharacters, surrogates.
-TROUBLE = st.sampled_from(
+SPECIAL = st.sampled_from(
     "\x00\t\n\x1c\x7f\x85\xa0\u2028\u3000\ufeff\ufdd0\ufffe\U0001ffff\u0301\u0327\u1100\u1161ﬁ´¨ e"
 )
-TEXTS = st.lists(st.one_of(TROUBLE, st.characters(exclude_categories=()))).map("".join)
+TEXTS = st.lists(st.one_of(SPECIAL, st.characters(exclude_categories=()))).map("".join)
 
 
 @pytest.mark.parametrize("form", FORMS)
