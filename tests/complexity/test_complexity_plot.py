@@ -7,10 +7,10 @@ import pytest
 
 from saccade.studies.complexity import plot
 from saccade.studies.complexity.findings import Findings
-from saccade.studies.complexity.layers import LAYERS, Sizes
+from saccade.studies.complexity.layers import LAYERS, LayerSizes
 from saccade.studies.complexity.measurement import Measurement, Timing
 from saccade.studies.complexity.plot import STYLES, plot_costs
-from saccade.studies.complexity.series import Plan
+from saccade.studies.complexity.series import MeasurementPlan
 
 LENGTHS = (64, 128, 256)
 
@@ -24,7 +24,7 @@ def findings(layers: tuple[str, ...], *, memory: bool = True) -> Findings:
         for layer in layers
         for n in LENGTHS
     ]
-    return Findings(Plan(layers, LENGTHS, (16,), Sizes(), 0.1, 10**9), tuple(measurements), {}, {})
+    return Findings(MeasurementPlan(layers, LENGTHS, (16,), LayerSizes(), 0.1, 10**9), tuple(measurements), {}, {})
 
 
 @pytest.fixture

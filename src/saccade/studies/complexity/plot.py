@@ -38,7 +38,8 @@ def draw_panel(axes: Axes, findings: Findings, width: int, cost: Cost, title: st
     """Draw one line per measured layer, and guide lines that grow as n and n²."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-    lines = {name: costs(findings.curve(name, width), cost, lambda found: found.length) for name in findings.plan.layers}
+    names = findings.plan.layers
+    lines = {name: costs(findings.curve(name, width), cost, lambda found: found.length) for name in names}
     for name, points in lines.items():
         if points:
             axes.plot(
