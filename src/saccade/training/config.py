@@ -14,6 +14,7 @@ from saccade.models.registry import Choice, choose
 
 ScheduleKind = Literal["inverse-sqrt", "linear", "cosine", "constant"]
 ObjectiveKind = Literal["likelihood", "minimum-risk"]
+TrackerName = Literal["wandb", "mlflow", "trackio"]
 RewardUnit = Literal["word", "token"]
 
 MINIMUM_RISK = HelpGroup("Minimum risk training")
@@ -93,6 +94,8 @@ class TrainingConfig(Config):
     """Gradient accumulation: batches per update, equal to one large batch."""
     log_every: int | None = Field(None, ge=1, le=10_000)
     """Updates between two log lines; by default 50, and fewer in the first 250 updates."""
+    log_to: tuple[TrackerName, ...] = ()
+    """Experiment trackers that get the metrics too: wandb, mlflow, trackio."""
     validate_every: int = Field(500, ge=1)
     """Updates between two validations; there is always one at the end."""
     checkpoint_every: int = Field(500, ge=1)

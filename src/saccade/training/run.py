@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from saccade.config import flatten
 from saccade.distributed.group import Group, join_process_group, local_rank
 from saccade.errors import SaccadeError, not_written
 from saccade.models.registry import Choice
@@ -21,6 +22,7 @@ from saccade.training.gradient_accumulation import NotFiniteError
 from saccade.training.objectives.factory import objective_metrics
 from saccade.training.runs.data_files import check_data_files, moved_data_hint
 from saccade.training.runs.directory import RunDirectory, create, remove, rewrite_config
+from saccade.training.runs.experiment_trackers import check_installed
 from saccade.training.runs.interruption import GracefulInterrupt
 from saccade.training.runs.lock import run_lock
 from saccade.training.runs.preparation import PreparedRun, RunContext, prepare
@@ -46,6 +48,7 @@ class RunResult:
 def train(config: RunConfig) -> RunResult:
     """Train a model, from scratch or from a trained model, into a new run directory; `config` is resolved."""
     check_complete(config)
+    check_installed(config.training.log_to)
     compute = resolve_compute(config.training, local_rank())
     configure_process(config.training)
     group = join_process_group(compute.device)
@@ -68,6 +71,7 @@ def continue_run(resumed: ResumedConfig) -> RunResult:
     directory, before, config = resumed
     check_resumable(before, config)
     check_complete(config)
+    check_installed(config.training.log_to)
     check_checkpoints_exist(directory, before.training.checkpoint_every)
     check_data_record(directory)
     check_data_files(config.data, moved_data_hint(directory.path, config.data))
@@ -100,6 +104,7 @@ def make_tracker(config: RunConfig, choice: Choice, directory: RunDirectory, gro
         objective_metrics=objective_metrics(config.training, choice),
         validation_metrics=config.training.metrics,
         log_every=config.training.log_every,
+        log_to=config.training.log_to,
     )
 
 
@@ -110,11 +115,12 @@ def execute(context: RunContext) -> RunResult:
     try:
         run = prepare(context)
     except BaseException:
-        tracker.close()
+        tracker.close("failed")
         if context.group.rank == 0 and not context.resumed:  # nothing is trained: the user can repeat the command
             remove(directory)
         raise
     try:
+        tracker.begin(flatten(context.config.model_dump(mode="json")))
         with run.saver:
             with GracefulInterrupt() as interruption:
                 run_updates(run, interruption)
@@ -127,12 +133,12 @@ def execute(context: RunContext) -> RunResult:
     except BaseException as error:
         with contextlib.suppress(OSError, SaccadeError):  # report the first error, not a later one
             tracker.log(f"run directory: {directory.path}")
-            tracker.close()
+            tracker.close("failed")
         if isinstance(error, NotFiniteError):
             raise describe_not_finite(run, error) from None
         raise
     tracker.log(f"run directory: {directory.path}")
-    tracker.close()
+    tracker.close("finished" if interrupted is None else "interrupted")
     progress = run.loop.progress
     return RunResult(directory, progress.step, run.selection.best.validation, progress.seconds, interrupted)
 

@@ -43,13 +43,14 @@ def directory(tmp_path):
 
 def run_tracker(directory: RunDirectory) -> None:
     tracker = RunTracker(directory, objective_metrics=["nll"], validation_metrics=["bleu"], log_every=2)
+    tracker.begin({})
     progress = Progress()
     for step in range(1, 7):
         progress.step, progress.seconds = step, 10.0 * step
         tracker.update(update(step, 6.0 / step), progress, step / 12)
         if step == 4:
             tracker.validation(step, validation(12.5))
-    tracker.close()
+    tracker.close("finished")
 
 
 def test_plain_lines_without_a_terminal(directory, capsys):
@@ -179,7 +180,7 @@ def test_rows_after_the_checkpoint_are_dropped_on_resume(directory):
     assert [path.read_bytes() for path in (directory.metrics, directory.timing)] == before
     directory.metrics.write_text("", encoding="utf-8")
     tracker.rewind(6, sizes)
-    tracker.close()
+    tracker.close("finished")
     assert "metrics.csv: is shorter than at step 6" in directory.log.read_text(encoding="utf-8")
 
 

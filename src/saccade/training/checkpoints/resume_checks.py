@@ -18,7 +18,7 @@ from saccade.version import __version__
 FIXED = ("seed", "start", "objective", "risk", "consistency", "optimizer", "accumulate", "metrics", "criterion")
 """Training settings that cannot change on resume: the metrics of the run would not be comparable."""
 
-HARMLESS = ("max_minutes", "keep_checkpoints", "average_last", "patience", "samples", "threads", "device")
+HARMLESS = ("max_minutes", "keep_checkpoints", "average_last", "patience", "samples", "log_to", "threads", "device")
 """Training settings that do not change the updates, or that the environment check covers."""
 
 LENGTH = ("max_steps", "max_epochs")

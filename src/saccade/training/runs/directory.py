@@ -74,6 +74,11 @@ class RunDirectory:
         return self.path / "tb"
 
     @property
+    def trackers(self) -> Path:
+        """Ids of the run in experiment trackers; absent without --training.log-to."""
+        return self.path / "trackers.json"
+
+    @property
     def samples(self) -> Path:
         """Sample outputs of every validation."""
         return self.path / "samples"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
 from saccade import messages
 from saccade.data.audit.report import Severity
+from saccade.training.config import TrackerName
 from saccade.training.loop import Progress, Update
 from saccade.training.runs.directory import RunDirectory
+from saccade.training.runs.experiment_trackers import RunStatus, TensorBoard, open_tracker
 from saccade.training.runs.log_files import LogFiles
+from saccade.training.runs.metric_streams import MetricStream
 from saccade.training.runs.throughput import Throughput
 from saccade.training.runs.training_bar import TrainingBar
 from saccade.training.units import format_duration
@@ -23,6 +26,7 @@ STEP_COLUMNS = ("step", "epoch", "loss")
 UPDATE_COLUMNS = ("learning_rate", "gradient_norm", "flops")
 LOG_INTERVALS = ((10, 1), (50, 5), (100, 10), (250, 25))  # (up to this step, updates between two log lines)
 LOG_INTERVAL = 50  # after these steps
+TENSORBOARD = "tb/"  # name in warnings
 PROGRESS_INTERVAL = 10.0  # seconds between two progress lines of a long task without a terminal
 
 
@@ -57,8 +61,12 @@ class Tracker(Protocol):
         """Record a validation."""
         ...
 
-    def close(self) -> None:
-        """Draw the last plot and close the files."""
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Open the experiment trackers; `settings` are those of the run."""
+        ...
+
+    def close(self, status: RunStatus) -> None:
+        """Draw the last plot and close the experiment trackers."""
         ...
 
 
@@ -87,7 +95,10 @@ class NullTracker:
     def validation(self, step: int, validation: Validation) -> None:
         """Do nothing."""
 
-    def close(self) -> None:
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def close(self, status: RunStatus) -> None:
         """Do nothing."""
 
 
@@ -104,6 +115,7 @@ class RunTracker:
         objective_metrics: Sequence[str],
         validation_metrics: Sequence[str],
         log_every: int | None,
+        log_to: Sequence[TrackerName] = (),
     ) -> None:
         """`log_every` is the number of updates between two log lines; None logs the first updates more often."""
         self.directory = directory
@@ -113,9 +125,22 @@ class RunTracker:
         self._files = LogFiles(directory, columns, self.warn)
         self._throughput = Throughput()
         self._bar = TrainingBar()
-        self._tensorboard: Any = None
+        self._log_to = tuple(dict.fromkeys(log_to))
+        self._streams: list[MetricStream] = []
         self._first_step = 0
         self._last_progress = time.monotonic()
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Open the experiment trackers: those of `log_to`, and TensorBoard if it is installed."""
+        failures, directory = self._files.failures, self.directory
+        if importlib.util.find_spec("tensorboard") is not None:
+            with failures.tolerated(TENSORBOARD, Exception):  # whatever the optional package raises
+                tensorboard = TensorBoard(directory.tensorboard, self._first_step)
+                self._streams.append(MetricStream(TENSORBOARD, tensorboard, failures))
+        for name in self._log_to:
+            with failures.tolerated(name, Exception):
+                tracker = open_tracker(name, directory.path, directory.trackers, settings)
+                self._streams.append(MetricStream(name, tracker, failures))
 
     def log(self, message: str) -> None:
         """Print a message, unless --quiet hides it, and write it to the log file."""
@@ -176,7 +201,7 @@ class RunTracker:
         )
         timing = {"step": update.step, "seconds": round(progress.seconds, 1), "tokens_per_second": round(rate, 1)}
         self._files.timing(timing)
-        self._write_tensorboard({"step": update.step, "tokens_per_second": rate})
+        self._send({"step": update.step, "tokens_per_second": rate})
 
     def validation(self, step: int, validation: Validation) -> None:
         """Write scores and sample outputs, and draw the plot again."""
@@ -190,37 +215,24 @@ class RunTracker:
         self._throughput.pause()
         self._files.curves()
 
-    def close(self) -> None:
-        """Stop the bar, draw the last plot, close the files."""
+    def close(self, status: RunStatus) -> None:
+        """Stop the bar, draw the last plot, and close the experiment trackers."""
         self._bar.stop()
         self._files.curves()
-        if self._tensorboard:
-            with self._files.failures.tolerated("tb/", Exception):
-                self._tensorboard.close()
+        for stream in self._streams:
+            stream.close(status)
+        self._streams.clear()
 
     def _write_metrics(self, values: dict[str, Any]) -> None:
         self._files.metrics(values)
-        self._write_tensorboard(values)
+        self._send(values)
 
-    def _write_tensorboard(self, values: dict[str, Any]) -> None:
-        with self._files.failures.tolerated("tb/", Exception):  # whatever the optional library raises
-            if self._tensorboard is None:
-                self._tensorboard = tensorboard_writer(self.directory.tensorboard, self._first_step)
-            if self._tensorboard:
-                for name, value in values.items():
-                    if name != "step":
-                        self._tensorboard.add_scalar(name.replace("valid_", "valid/"), value, values["step"])
+    def _send(self, values: dict[str, Any]) -> None:
+        metrics = {name.replace("valid_", "valid/"): value for name, value in values.items() if name != "step"}
+        for stream in self._streams:
+            stream.log(values["step"], metrics)
 
 
 def log_interval(step: int) -> int:
     """Return the updates between two log lines at a step: even a run of a few updates has ten points in its curves."""
     return next((interval for last, interval in LOG_INTERVALS if step <= last), LOG_INTERVAL)
-
-
-def tensorboard_writer(path: Path, first_step: int) -> Any:
-    """Open a TensorBoard writer that hides older points from `first_step` on; False without the optional package."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return False
-    return SummaryWriter(str(path), purge_step=first_step or None)
