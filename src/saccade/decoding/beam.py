@@ -67,7 +67,7 @@ class Sentences(NamedTuple):
     constraints: Constraints  # of these sentences, on the device of the model
 
     def take(self, kept: Integers) -> Sentences:
-        """The sentences at the indices `kept` (B',)."""
+        """Return the sentences at the indices `kept` (B',)."""
         return Sentences(self.row[kept], self.limits[kept], self.best[kept], self.constraints.take(kept))
 
 
@@ -80,7 +80,7 @@ class Candidates(NamedTuple):
     log_probability: Floats  # (B, C) of the hypothesis
 
     def take(self, rows: Integers | slice, columns: slice) -> Candidates:
-        """The candidates in some rows and columns."""
+        """Return the candidates in some rows and columns."""
         return Candidates(
             self.parent[rows, columns],
             self.token[rows, columns],
@@ -99,7 +99,7 @@ def beam_search(
     early_stop: bool = True,
     stop: StopFlag | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `nbest` hypotheses of each row of the memory, best first; fewer if no more are possible.
+    """Return the `nbest` hypotheses of each row of the memory, best first; fewer if no more are possible.
 
     `early_stop` prunes, which never changes the result; without it every sentence runs to its maximum length. A beam of
     1 is not greedy search: it continues after the first end symbol as long as a longer hypothesis could score better.
@@ -141,7 +141,7 @@ def beam_search(
 
 
 def initial_beam(model: Decodes, memory: Memory, config: DecodingConfig, symbols: Symbols) -> Live:
-    """One empty hypothesis for each sentence; the first step widens the beams."""
+    """Return one empty hypothesis for each sentence; the first step widens the beams."""
     tokens = np.full((memory.mask.size(0), 1), symbols.begin, dtype=np.int64)
     zeros = np.zeros(tokens.shape, dtype=np.float32)
     coverage = torch.zeros_like(memory.mask, dtype=torch.float32) if config.coverage_beta else None
@@ -149,7 +149,7 @@ def initial_beam(model: Decodes, memory: Memory, config: DecodingConfig, symbols
 
 
 def initial_sentences(constraints: Constraints, config: DecodingConfig) -> Sentences:
-    """Every sentence of the batch, without finished hypotheses."""
+    """Return every sentence of the batch, without finished hypotheses."""
     limits = constraints.limits.cpu().numpy()
     best = np.full((len(limits), config.nbest), -math.inf, dtype=np.float32)
     return Sentences(np.arange(len(limits)), limits, best, constraints)
@@ -164,7 +164,7 @@ def update(live: Live, step: Step) -> Live:
 
 
 def cross_attention(attention: Sequence[Attention]) -> Tensor:
-    """The cross-attention of the last layer in one step, averaged over its heads: (N, S)."""
+    """Return the cross-attention of the last layer in one step, averaged over its heads: (N, S)."""
     layers = [record for record in attention if record.kind == "cross"]
     if not layers:
         raise SaccadeError(
@@ -178,7 +178,7 @@ def cross_attention(attention: Sequence[Attention]) -> Tensor:
 def expand(
     live: Live, model: Decodes, outputs: Tensor, constraints: Constraints, config: DecodingConfig, symbols: Symbols
 ) -> Candidates:
-    """The 2K best continuations of each sentence, from the model's outputs (N, D)."""
+    """Return the 2K best continuations of each sentence, from the model's outputs (N, D)."""
     sentences, rows = len(constraints.limits), len(outputs)
     alive = np.flatnonzero(live.log_probability > -math.inf)  # (A,) padding rows need no logits
     if len(alive) < rows:
@@ -209,7 +209,7 @@ def expand(
 def continuations(
     logits: Tensor, position: int, constraints: Constraints, config: DecodingConfig, symbols: Symbols
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and tokens (A, C) of the best continuations of each row, from its logits (A, V).
+    """Return log-probabilities and tokens (A, C) of the best continuations of each row, from its logits (A, V).
 
     All 2K of a sentence may come from one row: 2K of each row suffice.
     """
@@ -223,14 +223,14 @@ def continuations(
 
 
 def finished_candidates(candidates: Candidates, symbols: Symbols) -> Candidates:
-    """The candidates with the end symbol; the others get -inf."""
+    """Return the candidates with the end symbol; the others get -inf."""
     return candidates._replace(
         log_probability=np.where(candidates.token == symbols.end, candidates.log_probability, NEGATIVE_INFINITY)
     )
 
 
 def continuing_candidates(candidates: Candidates, config: DecodingConfig, symbols: Symbols) -> Candidates:
-    """The K best candidates (B, K) without the end symbol."""
+    """Return the K best candidates (B, K) without the end symbol."""
     log_probability = np.where(candidates.token == symbols.end, NEGATIVE_INFINITY, candidates.log_probability)
     order = (-log_probability).argsort(axis=1, kind="stable")[:, : config.beam]
     continuing = candidates._replace(log_probability=log_probability)
@@ -238,7 +238,7 @@ def continuing_candidates(candidates: Candidates, config: DecodingConfig, symbol
 
 
 def scores_of(candidates: Candidates, live: Live, penalty: np.float32, config: DecodingConfig) -> Floats:
-    """Scores (B, C) that rank hypotheses of any length: Wu et al. 2016, section 7, equation 14."""
+    """Return scores (B, C) that rank hypotheses of any length: Wu et al. 2016, section 7, equation 14."""
     scores = candidates.log_probability / penalty
     if live.coverage is None:
         return scores
@@ -285,7 +285,7 @@ def collect(
 
 
 def advance(live: Live, continuing: Candidates, kept: Integers) -> Live:
-    """The live hypotheses of the next step: the candidates of the kept sentences (B',)."""
+    """Return the live hypotheses of the next step: the candidates of the kept sentences (B',)."""
     rows, sentences = len(live.tokens), len(continuing.parent)
     all_kept = len(kept) == sentences
     # Forced prefixes and pruning leave fewer than K: the beam is as wide as the widest sentence needs.
@@ -311,17 +311,17 @@ def advance(live: Live, continuing: Candidates, kept: Integers) -> Live:
 
 
 def take_columns(values: NDArray[Any], columns: Integers) -> NDArray[Any]:
-    """The values (B, M) at the columns (B, C) of each row."""
+    """Return the values (B, M) at the columns (B, C) of each row."""
     return np.take_along_axis(values, columns, axis=1)
 
 
 def sort_descending(values: Floats) -> Floats:
-    """The values of each row, largest first."""
+    """Return the values of each row, largest first."""
     return np.sort(values, axis=1)[:, ::-1]
 
 
 def scatter_rows(values: NDArray[Any], rows: Integers, count: int, padding: float) -> NDArray[Any]:
-    """The values (A, C) at the given rows of (count, C), padding in the other rows."""
+    """Return the values (A, C) at the given rows of (count, C), padding in the other rows."""
     padded = np.full((count, values.shape[1]), padding, dtype=values.dtype)
     padded[rows] = values
     return padded

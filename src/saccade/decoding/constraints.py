@@ -39,12 +39,12 @@ class Allowed(NamedTuple):
     lists: Shared[TokenLists]
 
     def disallowed(self, vocabulary: int) -> Tensor:
-        """A mask (B, V), True for tokens that a row must not output."""
+        """Return a mask (B, V), True for tokens that a row must not output."""
         return disallowed_mask(AllowedTokens(self.row, *self.lists.value), vocabulary)
 
 
 def allowed_tokens(allowed: Allowed | None) -> AllowedTokens | None:
-    """The allowed tokens as an argument of `top_k`."""
+    """Return the allowed tokens as an argument of `top_k`."""
     return None if allowed is None else AllowedTokens(allowed.row, *allowed.lists.value)
 
 
@@ -56,7 +56,7 @@ class Constraints(NamedTuple):
     allowed: Allowed | None = None  # None: all tokens
 
     def take(self, rows: NDArray[np.int64]) -> Constraints:
-        """The constraints of some rows."""
+        """Return the constraints of some rows."""
         return select(self, torch.from_numpy(rows).to(self.limits.device))
 
     @property
@@ -74,7 +74,7 @@ def constraints_of(
     longest: int | None = None,
     indices: Sequence[int] | None = None,
 ) -> Constraints:
-    """The constraints of every row of a source mask (B, S); an invalid prefix is an error.
+    """Return the constraints of every row of a source mask (B, S); an invalid prefix is an error.
 
     `longest` is the maximum length of the model; `indices` are the rows' positions in the user's input, for errors.
     """
@@ -92,7 +92,7 @@ def constraints_of(
 
 
 def length_limits(mask: Tensor, config: DecodingConfig) -> Tensor:
-    """The maximum output length (B,) of each row of a source mask (B, S).
+    """Return the maximum output length (B,) of each row of a source mask (B, S).
 
     At its limit a hypothesis is cut off and marked unfinished: with a forced end it would look complete.
     """
@@ -120,7 +120,7 @@ def check_prefix(prefix: Sequence[int], index: int, limit: int, symbols: Symbols
 
 
 def pad_prefixes(prefixes: Sequence[Sequence[int]]) -> Tensor:
-    """Ragged prefixes as one tensor (B, P), padded with FREE."""
+    """Return ragged prefixes as one tensor (B, P), padded with FREE."""
     longest = max(map(len, prefixes), default=0)
     return torch.tensor([[*prefix, *[FREE] * (longest - len(prefix))] for prefix in prefixes], dtype=torch.long).view(
         len(prefixes), longest
@@ -148,7 +148,7 @@ def mask_disallowed_(logits: Tensor, allowed: Allowed | None) -> Tensor:
 
 
 def suppressed_tokens(position: int, config: DecodingConfig, symbols: Symbols) -> list[int]:
-    """The special symbols that no hypothesis may contain at a position."""
+    """Return the special symbols that no hypothesis may contain at a position."""
     suppressed = [symbols.pad, symbols.begin]
     if not config.allow_unknown:
         suppressed.append(symbols.unknown)
@@ -165,6 +165,6 @@ def suppress_(log_probabilities: Tensor, tokens: Sequence[int]) -> Tensor:
 
 
 def keep_forced(log_probabilities: Tensor, tokens: Tensor) -> Tensor:
-    """A copy of (N, V) with -inf for all but one token (N,) of each row; for FREE, all are -inf."""
+    """Return a copy of (N, V) with -inf for all but one token (N,) of each row; for FREE, all are -inf."""
     vocabulary = torch.arange(log_probabilities.size(1), device=tokens.device)
     return log_probabilities.masked_fill(vocabulary != tokens[:, None], -math.inf)

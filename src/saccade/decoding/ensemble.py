@@ -80,7 +80,7 @@ class Ensemble(Generic[Member]):
         return Decoded(torch.cat([each.outputs for each in decoded], dim=-1), attention)
 
     def start(self, memory: Memory) -> tuple[Any, ...]:
-        """The members' states before the first token."""
+        """Return the members' states before the first token."""
         memories = memories_of(memory).members
         return tuple(member.start(own) for member, own in zip(self.members, memories, strict=True))
 
@@ -95,9 +95,9 @@ class Ensemble(Generic[Member]):
         return Step(torch.cat([each.output for each in steps], dim=-1), tuple(each.state for each in steps), attention)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Log-probabilities (..., V) from outputs (..., sum of the members' D), one member at a time.
+        """Return log-probabilities (..., V) from outputs (..., sum of the members' D), one member at a time.
 
-        In place, so without a backward pass: an ensemble decodes and is not trained.
+        The sums are in place and have no backward pass: an ensemble decodes and is not trained.
         """
         member_outputs = torch.split(outputs, self.widths, dim=-1)
         total: Tensor | None = None
@@ -116,7 +116,7 @@ class Ensemble(Generic[Member]):
         """None: a mean of probabilities is not a matrix product."""
 
     def with_members(self, members: Sequence[Other]) -> Ensemble[Other]:
-        """An ensemble of other models with the same outputs, such as plans of the members."""
+        """Return an ensemble of other models with the same outputs, such as plans of the members."""
         other = cast(Ensemble[Other], copy.copy(self))
         other.members = tuple(members)
         return other
@@ -138,7 +138,7 @@ class Ensemble(Generic[Member]):
 
 
 def shares_of(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:
-    """The members' weights, scaled to sum to 1; equal by default."""
+    """Return the members' weights, scaled to sum to 1; equal by default."""
     if not members:
         raise SaccadeError("the ensemble has no members", hint="name at least one model")
     if weights is not None:
@@ -160,7 +160,7 @@ def shares_of(weights: Sequence[float] | None, members: int) -> tuple[float, ...
 
 
 def sources_of(source: Source, members: int) -> tuple[Source, ...]:
-    """One source for each member."""
+    """Return one source for each member."""
     if isinstance(source.values, Tensor):
         return (source,) * members
     if len(source.values) != members:
@@ -169,7 +169,7 @@ def sources_of(source: Source, members: int) -> tuple[Source, ...]:
 
 
 def memories_of(memory: Memory) -> MemberMemories:
-    """The members' memories, from a memory of the ensemble."""
+    """Return the members' memories, from a memory of the ensemble."""
     memories = memory.summary
     assert isinstance(memories, MemberMemories), "this memory belongs to another model"
     return memories
@@ -177,7 +177,7 @@ def memories_of(memory: Memory) -> MemberMemories:
 
 @torch.no_grad()
 def output_widths(members: Sequence[Translates], sources: Sequence[Source]) -> list[int]:
-    """The width D of each member's outputs; an error if their vocabularies differ in size."""
+    """Return the width D of each member's outputs; an error if their vocabularies differ in size."""
     widths: list[int] = []
     vocabularies: list[int] = []
     for member, source in zip(members, sources, strict=True):
@@ -191,7 +191,7 @@ def output_widths(members: Sequence[Translates], sources: Sequence[Source]) -> l
 
 
 def concat_attention(members: Sequence[Sequence[Attention]], same_positions: bool) -> tuple[Attention, ...]:
-    """Attention records with the heads of all members, in their order.
+    """Return attention records with the heads of all members, in their order.
 
     Layers are matched from the last one backwards, so that the first layers of a deeper member have its heads only. If
     the members attend to different source positions, only the first member's attention to the source is kept: it

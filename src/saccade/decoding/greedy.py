@@ -21,5 +21,5 @@ def greedy_search(
     scores: bool = True,
     stop: StopFlag | None = None,
 ) -> list[list[Hypothesis]]:
-    """The greedy hypothesis of each row of the memory; log-probabilities may be missing unless `scores`."""
+    """Return the greedy hypothesis of each row of the memory; log-probabilities may be missing unless `scores`."""
     return [[best] for best in roll_out(model, memory, constraints, config, symbols, scores=scores, stop=stop)]

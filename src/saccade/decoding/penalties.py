@@ -12,7 +12,7 @@ from saccade.decoding.config import LengthPenalty
 
 
 def length_penalty(length: Tensor, kind: LengthPenalty, alpha: float) -> Tensor:
-    """The length penalty lp(Y) that divides a log-probability; `length` includes the end symbol.
+    """Return the length penalty lp(Y) that divides a log-probability; `length` includes the end symbol.
 
     It is finite for any alpha: an infinite one would turn a log-probability of -inf into NaN.
     """
@@ -27,9 +27,10 @@ def length_penalty(length: Tensor, kind: LengthPenalty, alpha: float) -> Tensor:
 
 
 def coverage_penalty(coverage: Tensor, mask: Tensor, beta: float) -> Tensor:
-    """The coverage penalty cp(X; Y) (N,), at most 0, from coverage and mask (N, S): attention summed over the target.
+    """Return the coverage penalty cp(X; Y) (N,), at most 0, from coverage and mask (N, S); mask: True = real position.
 
-    Departure from the paper: a source position without any attention costs log(1.2e-38), so that the score is finite.
+    Coverage is attention summed over the target. Departure from the paper: a source position without any attention
+    costs log(1.2e-38), so that the score is finite.
     """
     log_coverage = coverage.clamp(min=torch.finfo(torch.float32).tiny, max=1.0).log()  # (N, S)
     return beta * log_coverage.masked_fill(~mask, 0.0).sum(dim=1)

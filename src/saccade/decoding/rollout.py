@@ -59,7 +59,7 @@ def roll_out(
     scores: bool = True,
     stop: StopFlag | None = None,
 ) -> list[Hypothesis]:
-    """One hypothesis for each row of the memory; `choose` picks the tokens, by default the most probable ones.
+    """Return one hypothesis for each row of the memory; `choose` picks the tokens, by default the most probable ones.
 
     Without `scores` the log-probabilities may be left out, which saves the softmax and most of the output layer.
     """
@@ -93,7 +93,7 @@ def roll_out(
 def next_tokens(
     logits: Tensor, live: Live, position: int, config: DecodingConfig, symbols: Symbols, choose: Choose | None
 ) -> tuple[Tensor, Tensor]:
-    """The next tokens (N,) and their log-probabilities (N,), from logits (N, V)."""
+    """Return the next tokens (N,) and their log-probabilities (N,), from logits (N, V)."""
     prefixes, allowed = live.constraints.prefixes, live.constraints.allowed
     if choose is None and position >= prefixes.size(1):
         values, tokens = top_k(logits, 1, suppressed_tokens(position, config, symbols), allowed_tokens(allowed))
@@ -105,13 +105,13 @@ def next_tokens(
 
 
 def initial_rows(model: Decodes, memory: Memory, constraints: Constraints, symbols: Symbols) -> Live:
-    """All rows of the batch before the first token."""
+    """Return all rows of the batch before the first token."""
     row = torch.arange(memory.mask.size(0), device=memory.mask.device)
     return Live(row, torch.full_like(row, symbols.begin), constraints, model.start(memory), memory)
 
 
 def empty_outputs(constraints: Constraints) -> Outputs:
-    """Buffers for the longest output of the batch."""
+    """Return buffers for the longest output of the batch."""
     limits = constraints.limits
     tokens = limits.new_zeros(len(limits), int(limits.max()))
     return Outputs(tokens, torch.zeros_like(tokens, dtype=torch.float32), torch.zeros_like(limits))
@@ -125,7 +125,7 @@ def append(outputs: Outputs, row: Tensor, position: int, token: Tensor, log_prob
 
 
 def hypotheses(outputs: Outputs, config: DecodingConfig, symbols: Symbols) -> list[Hypothesis]:
-    """The outputs as hypotheses."""
+    """Return the outputs as hypotheses."""
     log_probability = outputs.log_probabilities.sum(dim=1)  # (B,)
     score = log_probability / length_penalty(outputs.length, config.length_penalty, config.length_alpha)  # (B,)
     columns = (*outputs, log_probability, score)
@@ -138,7 +138,7 @@ def hypotheses(outputs: Outputs, config: DecodingConfig, symbols: Symbols) -> li
 def hypothesis(
     tokens: list[int], log_probabilities: list[float], log_probability: float, score: float, symbols: Symbols
 ) -> Hypothesis:
-    """The output of one row as a hypothesis."""
+    """Return the output of one row as a hypothesis."""
     if not log_probability > -math.inf:  # probability 0, or NaN
         return IMPOSSIBLE
     finished = tokens[-1] == symbols.end
@@ -152,7 +152,7 @@ def hypothesis(
 
 
 def without_scores(hypothesis: Hypothesis) -> Hypothesis:
-    """A hypothesis without log-probabilities and score."""
+    """Return a hypothesis without log-probabilities and score."""
     if hypothesis is IMPOSSIBLE:
         return hypothesis
     return replace(hypothesis, log_probability=math.nan, score=math.nan, token_log_probabilities=())

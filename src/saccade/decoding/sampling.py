@@ -39,7 +39,7 @@ def sample(
     *,
     stop: StopFlag | None = None,
 ) -> list[list[Hypothesis]]:
-    """`nbest` independent samples of each row, best first.
+    """Draw `nbest` independent samples for each row, best first.
 
     Log-probabilities and scores are the model's own, at temperature 1 and without truncation.
     """
@@ -55,7 +55,7 @@ def sample(
 
 
 def uniform_numbers(seed: int, indices: Sequence[int], samples: int, positions: int) -> Tensor:
-    """Random numbers in [0, 1), one row for each sample of each input: (B·samples, positions).
+    """Return random numbers in [0, 1), one row for each sample of each input: (B·samples, positions).
 
     Philox (Salmon et al. 2011) is keyed with seed and index; the sample is the high part of its counter, the position
     the low part.
@@ -69,7 +69,7 @@ def uniform_numbers(seed: int, indices: Sequence[int], samples: int, positions: 
 
 
 def distribution(log_probabilities: Tensor, config: DecodingConfig) -> Distribution:
-    """The distribution after temperature, top-k and top-p, in this order."""
+    """Return the distribution after temperature, top-k and top-p, in this order."""
     if not config.top_k and config.top_p == 1:
         return Distribution((log_probabilities / config.temperature).softmax(dim=1), tokens=None)
     count = min(config.top_k or log_probabilities.size(1), log_probabilities.size(1))
@@ -90,7 +90,7 @@ def nucleus(weights: Tensor, mass: float) -> Tensor:
 
 
 def draw(source: Distribution, uniform: Tensor) -> Tensor:
-    """The tokens (N,) at which the cumulative weight exceeds the fraction `uniform` (N,) of the total."""
+    """Draw the tokens (N,) at which the cumulative weight exceeds the fraction `uniform` (N,) of the total."""
     cumulative = source.weights.cumsum(dim=1)  # (N, C)
     column = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)  # (N, 1)
     # If all weights of a row are 0, the search runs past its end; any token is then as impossible as the last one.

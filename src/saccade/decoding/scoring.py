@@ -23,7 +23,7 @@ class Scores(NamedTuple):
 
 @torch.inference_mode()
 def score(model: Decodes, memory: Memory, targets: Tensor, symbols: Symbols) -> Scores:
-    """The log-probability of every token of targets (B, T), each ended by the end symbol and then padded."""
+    """Return the log-probability of every token of targets (B, T), each ended by the end symbol and then padded."""
     mask = targets != symbols.pad  # (B, T)
     begin = torch.full_like(targets[:, :1], symbols.begin)
     decoded = model.decode(torch.cat([begin, targets[:, :-1]], dim=1), memory)
@@ -39,6 +39,6 @@ def score(model: Decodes, memory: Memory, targets: Tensor, symbols: Symbols) -> 
 
 
 def target_log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
-    """The log-probability (M,) of one target (M,) for each row of logits (M, V)."""
+    """Return the log-probability (M,) of one target (M,) for each row of logits (M, V)."""
     logits = logits.float()
     return logits.gather(1, targets[:, None]).squeeze(1) - logits.logsumexp(dim=1)

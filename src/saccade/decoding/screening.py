@@ -23,7 +23,7 @@ class Screen:
         self.exact = exact
 
     def best(self, x: Tensor, suppressed: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The largest logit (N,) and its token (N,) of each row of x (N, D); -inf if all tokens are suppressed."""
+        """Return the largest logit (N,) and its token (N,) for each row of x (N, D); -inf if all are suppressed."""
         return argmax_int8(x, self.weight, suppressed, exact=self.exact)
 
 

@@ -39,12 +39,12 @@ class CompiledSearch(Protocol):
     """A plan that may run a whole search in one call (plans/)."""
 
     def search(self, request: SearchRequest, constraints: Constraints) -> list[list[Hypothesis]] | None:
-        """The hypotheses of each sentence, best first; None if this request needs the searches of this package."""
+        """Return the hypotheses of each sentence, best first; None if the request needs a search of this package."""
 
 
 @torch.inference_mode()
 def search(model: Decodes, request: SearchRequest) -> list[list[Hypothesis]]:
-    """The hypotheses of each sentence of a request, best first; the model must be in evaluation mode."""
+    """Return the hypotheses of each sentence of a request, best first; the model must be in evaluation mode."""
     given, config, symbols = request.given, request.config, request.symbols
     sentences = given.mask.size(0)
     if request.indices is not None and len(request.indices) != sentences:
@@ -92,5 +92,5 @@ def search_memory(
 
 
 def memory_of(model: Decodes, given: Source | Memory) -> Memory:
-    """The encoded batch."""
+    """Return the encoded batch."""
     return given if isinstance(given, Memory) else cast("Encodes", model).encode(given)

@@ -39,7 +39,7 @@ class Shortlisted:
         return self.model.decode(self.tokens[prefix], memory, record=record)
 
     def start(self, memory: Memory) -> Any:
-        """The state before the first token."""
+        """Return the state before the first token."""
         return self.model.start(memory)
 
     def step(self, token: Tensor, state: Any, memory: Memory, *, record: bool = False) -> Step:
@@ -47,14 +47,14 @@ class Shortlisted:
         return self.model.step(self.tokens[token], state, memory, record=record)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits (..., V') of the subset from outputs (..., D)."""
+        """Return the logits (..., V') of the subset from outputs (..., D)."""
         product = self.output_product(outputs)
         if product is None:
             return self.model.logits(outputs).index_select(-1, self.tokens)
         return linear(*product)
 
     def output_product(self, outputs: Tensor) -> Product | None:
-        """The operands of the last matrix product, with the weight rows of the subset."""
+        """Return the operands of the last matrix product, with the weight rows of the subset."""
         full = self.model.output_product(outputs)
         if full is None:
             return None
@@ -80,15 +80,15 @@ class BatchVocabulary:
         self.lists = TokenLists(starts, torch.searchsorted(self.tokens, torch.from_numpy(concatenated)))
 
     def allowed(self, device: torch.device) -> Allowed:
-        """The shortlist of each sentence, in local ids."""
+        """Return the shortlist of each sentence, in local ids."""
         lists = TokenLists(*(tensor.to(device) for tensor in self.lists))
         return Allowed(torch.arange(len(lists.starts) - 1, device=device), Shared(lists))
 
     def local_ids(self, tokens: Sequence[int]) -> list[int]:
-        """The local ids of tokens."""
+        """Return the local ids of tokens."""
         ids: list[int] = torch.searchsorted(self.tokens, torch.tensor(list(tokens), dtype=torch.long)).tolist()
         return ids
 
     def hypothesis(self, hypothesis: Hypothesis) -> Hypothesis:
-        """A hypothesis of local ids, with the ids of the full vocabulary."""
+        """Return a hypothesis of local ids, with the ids of the full vocabulary."""
         return replace(hypothesis, tokens=tuple(self.tokens[list(hypothesis.tokens)].tolist()))

@@ -48,7 +48,7 @@ class Comparison:
 def interval(
     name: str, hypotheses: Sequence[str], references: References, *, samples: int = 1000, seed: int = 12345
 ) -> Interval:
-    """The score of one system and its 95 % interval."""
+    """Return the score of one system and its 95 % interval."""
     rows = statistics_of(name, hypotheses, references)
     return interval_of_statistics(rows, SUFFICIENT_STATISTICS[name].value, samples=samples, seed=seed)
 
@@ -122,14 +122,14 @@ def mean_value(sums: Array) -> Array:
 
 
 def statistics_of(name: str, hypotheses: Sequence[str], references: References) -> Array:
-    """The sufficient statistics (N, K) of one system."""
+    """Return the sufficient statistics (N, K) of one system."""
     find_metric(name)
     check_references(hypotheses, references)
     return SUFFICIENT_STATISTICS[name].extract(hypotheses, references)
 
 
 def resampled_sums(rows: Array, samples: int, seed: int) -> Array:
-    """Sums (samples, K) of the statistics over each resample of N sentences, drawn with replacement."""
+    """Return sums (samples, K) of the statistics over each resample of N sentences, drawn with replacement."""
     if samples < 1:
         raise SaccadeError(f"the bootstrap needs at least one resample, not {samples}")
     generator = np.random.default_rng(seed)
@@ -143,14 +143,14 @@ def resampled_sums(rows: Array, samples: int, seed: int) -> Array:
 
 
 def interval_of(value: float, resampled: Array) -> Interval:
-    """The 95 % interval: it excludes 2.5 % of the resamples at each end."""
+    """Return the 95 % interval: it excludes 2.5 % of the resamples at each end."""
     ordered = np.sort(resampled)
     margin = len(ordered) // 40
     return Interval(value, low=float(ordered[margin]), high=float(ordered[len(ordered) - margin - 1]))
 
 
 def p_value_of(difference: float, resampled: Array) -> float:
-    """The p-value of a difference: the share of resampled differences, centered at zero, that exceed it.
+    """Return the p-value of a difference: the share of resampled differences, centered at zero, that exceed it.
 
     Departure from sacreBLEU: if all resampled differences are 0, there is no evidence, and p is 1 instead of almost 0.
     """

@@ -13,7 +13,7 @@ NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 
 
 def default_metrics(references: Sequence[Sequence[str]]) -> list[str]:
-    """The default metrics in the order of a report; the kind of text that most references have decides."""
+    """Return the default metrics in the order of a report; the kind of text that most references have decides."""
     texts = [text for accepted in references for text in accepted]
     unsegmented = sum(bool(NO_SPACES.search(text)) for text in texts)
     if 2 * unsegmented > len(texts):

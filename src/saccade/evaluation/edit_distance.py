@@ -26,7 +26,7 @@ class Edits(NamedTuple):
 
 
 def closest_edits(hypotheses: Sequence[str], references: Sequence[Sequence[str]], unit: Unit) -> list[Edits]:
-    """The edits from each hypothesis to its closest reference.
+    """Return the edits from each hypothesis to its closest reference.
 
     Of two references at equal distance the shorter one counts: the choice does not depend on their order, and no system
     gains from a larger denominator.
@@ -44,7 +44,7 @@ def closest_edits(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 
 
 def pairwise_edits(hypotheses: Sequence[str], references: Sequence[str], unit: Unit) -> list[Edits]:
-    """The edits of each pair of hypothesis and reference."""
+    """Return the edits of each pair of hypothesis and reference."""
     process = jiwer.process_characters if unit == "character" else jiwer.process_words
     output = process([clean(text, unit) for text in references], [clean(text, unit) for text in hypotheses])
     return [
@@ -59,7 +59,7 @@ def clean(text: str, unit: Unit) -> str:
 
 
 def count_edits(chunks: Sequence[jiwer.AlignmentChunk], reference_length: int) -> Edits:
-    """The edits of one alignment."""
+    """Return the edits of one alignment."""
     counts = {"substitute": 0, "insert": 0, "delete": 0, "equal": 0}
     for chunk in chunks:
         kind = "substitute" if chunk.type == "replace" else chunk.type

@@ -23,17 +23,17 @@ class Bucket:
 
 
 def source_words(source: str) -> int:
-    """The number of words, separated by spaces."""
+    """Return the number of words, separated by spaces."""
     return len(source.split())
 
 
 def long_sentences(sources: Sequence[str]) -> list[int]:
-    """The indices of the sentences of more than 20 words."""
+    """Return the indices of the sentences of more than 20 words."""
     return [index for index, source in enumerate(sources) if source_words(source) > LONG]
 
 
 def length_buckets(sources: Sequence[str], *, minimum: int = MIN_SENTENCES) -> list[Bucket]:
-    """Buckets of at least `minimum` sentences, by length; neighbors are merged to reach the minimum.
+    """Return buckets of at least `minimum` sentences, by length; neighbors are merged to reach the minimum.
 
     Short and long sentences are not merged, so a bucket may have fewer sentences if it is the only one of its kind. An
     empty line counts as the shortest sentence.

@@ -36,7 +36,7 @@ class Score:
         return text if self.signature is None else f"{text}  {self.signature}"
 
     def to_json(self) -> dict[str, Any]:
-        """The score as plain data; infinity and NaN become null, because JSON has neither."""
+        """Return the score as plain data; infinity and NaN become null, because JSON has neither."""
         return {
             "name": self.name,
             "value": finite(self.value),
@@ -54,12 +54,12 @@ class Score:
 
 
 def null_to_nan(value: float | None) -> float:
-    """A number from JSON, NaN for null."""
+    """Return a number from JSON, NaN for null."""
     return math.nan if value is None else float(value)
 
 
 def finite(value: float) -> float | None:
-    """A number for JSON, None for infinity and NaN."""
+    """Return a number for JSON, None for infinity and NaN."""
     return value if math.isfinite(value) else None
 
 
@@ -69,7 +69,7 @@ def score(name: str, hypotheses: Sequence[str], references: References) -> Score
 
 
 def find_metric(name: str) -> Callable[[Sequence[str], References], Score]:
-    """The function of a metric."""
+    """Return the function of a metric."""
     if name not in METRICS:
         raise SaccadeError(f"unknown metric '{name}'", hint=did_you_mean(name, METRICS))
     return METRICS[name]
@@ -83,7 +83,7 @@ def bleu(
     lowercase: bool = False,
     advise: bool = False,
 ) -> Score:
-    """Corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018), on detokenized text unless `tokenize` is "none".
+    """Compute corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018); `tokenize` "none" is for tokenized text.
 
     With `advise` sacreBLEU warns if the text seems to be tokenized.
     """
@@ -100,7 +100,7 @@ def bleu(
 
 
 def bleu_metric(*, tokenize: str = "13a", lowercase: bool = False, advise: bool = False) -> BLEU:
-    """The sacreBLEU object for these options; invalid options are an error."""
+    """Return the sacreBLEU object for these options; invalid options are an error."""
     if tokenize not in BLEU.TOKENIZERS:
         raise SaccadeError(f"unknown BLEU tokenizer '{tokenize}'", hint=did_you_mean(tokenize, BLEU.TOKENIZERS))
     try:
@@ -112,7 +112,7 @@ def bleu_metric(*, tokenize: str = "13a", lowercase: bool = False, advise: bool 
 
 
 def chrf(hypotheses: Sequence[str], references: References) -> Score:
-    """The character n-gram F-score chrF2 (Popović 2015) by sacreBLEU."""
+    """Compute the character n-gram F-score chrF2 (Popović 2015) by sacreBLEU."""
     check_references(hypotheses, references)
     metric = CHRF()
     result = metric.corpus_score(hypotheses, reference_streams(references))
@@ -120,7 +120,7 @@ def chrf(hypotheses: Sequence[str], references: References) -> Score:
 
 
 def ter(hypotheses: Sequence[str], references: References) -> Score:
-    """The translation edit rate (Snover et al. 2006) by sacreBLEU; lower is better."""
+    """Compute the translation edit rate (Snover et al. 2006) by sacreBLEU; lower is better."""
     check_references(hypotheses, references)
     metric = TER()
     result = metric.corpus_score(hypotheses, reference_streams(references))
@@ -129,12 +129,12 @@ def ter(hypotheses: Sequence[str], references: References) -> Score:
 
 
 def signature_of(metric: Metric) -> str:
-    """The sacreBLEU signature of a metric that has just been computed."""
+    """Return the sacreBLEU signature of a metric that has just been computed."""
     return str(metric.get_signature())
 
 
 def exact_match(hypotheses: Sequence[str], references: References) -> Score:
-    """The share of hypotheses that equal one of their references; leading and trailing whitespace is ignored."""
+    """Compute the share of hypotheses that equal one of their references; outer whitespace is ignored."""
     check_references(hypotheses, references)
     matches = sum(exact_matches(hypotheses, references))
     details = {"matches": float(matches), "sentences": float(len(hypotheses))}
@@ -143,13 +143,13 @@ def exact_match(hypotheses: Sequence[str], references: References) -> Score:
 
 
 def sequence_error(hypotheses: Sequence[str], references: References) -> Score:
-    """100 - exact match, the word error rate of papers on grapheme-to-phoneme conversion; lower is better."""
+    """Compute 100 - exact match, the word error rate of grapheme-to-phoneme conversion; lower is better."""
     match = exact_match(hypotheses, references)
     return Score("sequence-error", 100 - match.value, match.signature, False, match.details)
 
 
 def exact_matches(hypotheses: Sequence[str], references: References) -> list[bool]:
-    """Whether each hypothesis equals one of its references."""
+    """Return whether each hypothesis equals one of its references."""
     return [
         hypothesis.strip() in {reference.strip() for reference in accepted}
         for hypothesis, accepted in zip(hypotheses, references, strict=True)
@@ -157,12 +157,12 @@ def exact_matches(hypotheses: Sequence[str], references: References) -> list[boo
 
 
 def word_error(hypotheses: Sequence[str], references: References) -> Score:
-    """The word error rate of speech recognition: edits over words of the closest references; lower is better."""
+    """Compute the word error rate of speech recognition: edits over words of closest references; lower is better."""
     return error_rate("word-error", "word", hypotheses, references)
 
 
 def symbol_error(hypotheses: Sequence[str], references: References) -> Score:
-    """The error rate over whitespace-separated symbols, for phonemes the phoneme error rate (PER); lower is better.
+    """Compute the error rate over whitespace-separated symbols, such as the phoneme error rate (PER); lower is better.
 
     It is computed like `word_error`; papers report it under another name.
     """
@@ -170,12 +170,12 @@ def symbol_error(hypotheses: Sequence[str], references: References) -> Score:
 
 
 def character_error(hypotheses: Sequence[str], references: References) -> Score:
-    """The character error rate, with spaces between words; lower is better."""
+    """Compute the character error rate, with spaces between words; lower is better."""
     return error_rate("character-error", "character", hypotheses, references)
 
 
 def error_rate(name: str, unit: Unit, hypotheses: Sequence[str], references: References) -> Score:
-    """Edits to the closest references over their length, in percent; above 100 if there are many insertions.
+    """Compute edits to the closest references over their length, in percent; many insertions give more than 100.
 
     If all references are empty, the rate is 0 for empty hypotheses and 100 otherwise, as in TER.
     """
@@ -195,7 +195,7 @@ def error_rate(name: str, unit: Unit, hypotheses: Sequence[str], references: Ref
 
 
 def reference_count(references: References) -> str:
-    """The number of references per sentence, or "var" if it varies, as in sacreBLEU signatures."""
+    """Return the number of references per sentence, or "var" if it varies, as in sacreBLEU signatures."""
     counts = {len(accepted) for accepted in references}
     return str(counts.pop()) if len(counts) == 1 else "var"
 

@@ -9,7 +9,7 @@ from saccade.evaluation.metrics import Score
 
 
 def perplexity(total_negative_log_likelihood: float, count: int) -> float:
-    """exp of the mean negative log-likelihood in nats; infinite on overflow."""
+    """Return exp of the mean negative log-likelihood in nats; infinite on overflow."""
     try:
         return math.exp(nats_per_token(total_negative_log_likelihood, count))
     except OverflowError:
@@ -17,19 +17,19 @@ def perplexity(total_negative_log_likelihood: float, count: int) -> float:
 
 
 def bits_per_token(total_negative_log_likelihood: float, count: int) -> float:
-    """The mean negative log-likelihood in bits: log2 of the perplexity."""
+    """Return the mean negative log-likelihood in bits: log2 of the perplexity."""
     return nats_per_token(total_negative_log_likelihood, count) / math.log(2)
 
 
 def nats_per_token(total_negative_log_likelihood: float, count: int) -> float:
-    """The mean negative log-likelihood in nats."""
+    """Return the mean negative log-likelihood in nats."""
     if count <= 0:
         raise SaccadeError(f"perplexity needs at least one token, not {count}")
     return total_negative_log_likelihood / count
 
 
 def perplexity_score(total_negative_log_likelihood: float, count: int) -> Score:
-    """Perplexity as a score; values are comparable only between models with the same tokenizer."""
+    """Return perplexity as a score; values are comparable only between models with the same tokenizer."""
     details = {
         "bits_per_token": bits_per_token(total_negative_log_likelihood, count),
         "nats_per_token": nats_per_token(total_negative_log_likelihood, count),

@@ -21,19 +21,19 @@ class SourcesAndReferences(NamedTuple):
 def read_pairs_to_score(
     path: Path, *, source_column: str = SOURCE_COLUMN, target_column: str = TARGET_COLUMN
 ) -> SourcesAndReferences:
-    """A test set in one file of pairs: TSV, CSV, JSONL or Parquet."""
+    """Read a test set from one file of pairs: TSV, CSV, JSONL or Parquet."""
     pairs = list(read_pairs(path, source_column=source_column, target_column=target_column))
     return SourcesAndReferences([pair.source for pair in pairs], [[pair.target] for pair in pairs])
 
 
 def read_keyed_references(sources: list[str], paths: Sequence[Path]) -> SourcesAndReferences:
-    """The references of each source in files of `source TAB reference` lines."""
+    """Read the references of each source from files of `source TAB reference` lines."""
     rows = (row for path in paths for row in read_pairs(path))
     return SourcesAndReferences(sources, keyed_references(sources, rows))
 
 
 def read_aligned_references(sources: list[str], paths: Sequence[Path]) -> SourcesAndReferences:
-    """References in text files; line n of each belongs to source n."""
+    """Read references from text files; line n of each belongs to source n."""
     columns = [list(read_lines(path)) for path in paths]
     expected = len(sources) or len(columns[0])
     for path, column in zip(paths, columns, strict=True):

@@ -10,7 +10,7 @@ from saccade.errors import SaccadeError
 
 
 def keyed_references(sources: Sequence[str], rows: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """All references of each source, from (source, reference) rows in any order; duplicate rows count once."""
+    """Return all references of each source, from (source, reference) rows in any order; duplicate rows count once."""
     found: dict[str, list[str]] = {}
     for source, reference in rows:
         accepted = found.setdefault(source, [])
@@ -46,6 +46,6 @@ def check_references(hypotheses: Sequence[str], references: Sequence[Sequence[st
 
 
 def reference_streams(references: Sequence[Sequence[str]]) -> list[list[Any]]:
-    """References in the layout of sacreBLEU: stream k has reference k of every sentence, None if there are fewer."""
+    """Transpose references for sacreBLEU: stream k has reference k of every sentence, None if there are fewer."""
     # Any, because sacreBLEU accepts None for a missing reference, but its annotations do not.
     return [list(stream) for stream in zip_longest(*references)]

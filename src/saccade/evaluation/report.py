@@ -21,7 +21,7 @@ class Report:
     """The confidence intervals by the name of the score."""
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data; it has no date, so that equal outputs give equal files."""
+        """Return the report as plain data; it has no date, so that equal outputs give equal files."""
         return {
             "saccade_version": __version__,
             "count": self.count,
@@ -29,7 +29,7 @@ class Report:
         }
 
     def interval_json(self, name: str) -> dict[str, Any]:
-        """The confidence interval of a score as plain data, if it was computed."""
+        """Return the confidence interval of a score as plain data, if it was computed."""
         found = self.intervals.get(name)
         return {} if found is None else {"interval": [finite(found.low), finite(found.high)]}
 
@@ -52,7 +52,7 @@ class Report:
         return "\n".join([*lines, f"{self.count} sentence{'' if self.count == 1 else 's'}"])
 
     def interval_text(self, name: str) -> str:
-        """The confidence interval of a score, empty if it was not computed."""
+        """Return the confidence interval of a score, empty if it was not computed."""
         found = self.intervals.get(name)
         return "" if found is None else f" [{found.low:.2f}, {found.high:.2f}]"
 

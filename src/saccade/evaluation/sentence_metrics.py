@@ -17,7 +17,7 @@ Reward = Callable[[Words, Words], float]
 
 
 def sentence_bleu(output: Words, reference: Words) -> float:
-    """BLEU (Papineni et al. 2002) of one sentence, with add-one smoothing of n-grams of two and more words.
+    """Return BLEU (Papineni et al. 2002) of one sentence, with add-one smoothing of n-grams of two and more words.
 
     The smoothing is that of Lin and Och 2004 (ORANGE), add-k with k = 1 in sacreBLEU. An output without a matching word
     scores 0.
@@ -37,7 +37,7 @@ def sentence_bleu(output: Words, reference: Words) -> float:
 
 
 def gleu(output: Words, reference: Words) -> float:
-    """GLEU (Wu et al. 2016, section 5): the smaller of precision and recall over all n-grams of 1 to 4 words."""
+    """Return GLEU (Wu et al. 2016, section 5): the smaller of precision and recall over n-grams of 1 to 4 words."""
     hits = outputs = references = 0
     for length in range(1, MAX_ORDER + 1):
         found, expected = ngrams(output, length), ngrams(reference, length)
@@ -52,10 +52,10 @@ REWARDS: Mapping[str, Reward] = {"gleu": gleu, "bleu": sentence_bleu}
 
 
 def ngrams(words: Words, length: int) -> Counter[tuple[str, ...]]:
-    """The counts of all n-grams of a length."""
+    """Return the counts of all n-grams of a length."""
     return Counter(tuple(words[first : first + length]) for first in range(len(words) - length + 1))
 
 
 def matches(found: Counter[tuple[str, ...]], expected: Counter[tuple[str, ...]]) -> int:
-    """The number of matching n-grams, each clipped to its count in the reference."""
+    """Return the number of matching n-grams, each clipped to its count in the reference."""
     return sum(min(count, expected[ngram]) for ngram, count in found.items() if ngram in expected)

@@ -31,37 +31,37 @@ class SufficientStatistics(NamedTuple):
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: References) -> Array:
-    """Hypothesis length, closest reference length, matched n-grams and n-grams of each order."""
+    """Extract hypothesis length, closest reference length, matched n-grams and n-grams of each order."""
     return sacrebleu_statistics(bleu_metric(), hypotheses, references)
 
 
 def chrf_statistics(hypotheses: Sequence[str], references: References) -> Array:
-    """N-gram counts of the hypothesis, of the best reference, and of their matches, for each order."""
+    """Extract n-gram counts of the hypothesis, of the best reference, and of their matches, for each order."""
     return sacrebleu_statistics(CHRF(), hypotheses, references)
 
 
 def ter_statistics(hypotheses: Sequence[str], references: References) -> Array:
-    """Edits to the best reference and the mean reference length."""
+    """Extract edits to the best reference and the mean reference length."""
     return sacrebleu_statistics(TER(), hypotheses, references)
 
 
 def sacrebleu_statistics(metric: Metric, hypotheses: Sequence[str], references: References) -> Array:
-    """The statistics that sacreBLEU's significance tests resample; it has no public function for them."""
+    """Extract the statistics that sacreBLEU's significance tests resample; it has no public function for them."""
     return np.array(metric._extract_corpus_statistics(hypotheses, reference_streams(references)), dtype=np.float64)
 
 
 def match_statistics(hypotheses: Sequence[str], references: References) -> Array:
-    """Whether the hypothesis matches a reference, and 1 to count the sentence."""
+    """Extract whether the hypothesis matches a reference, and 1 to count the sentence."""
     return np.array([(match, 1) for match in exact_matches(hypotheses, references)], dtype=np.float64)
 
 
 def mismatch_statistics(hypotheses: Sequence[str], references: References) -> Array:
-    """Whether the hypothesis matches no reference, and 1 to count the sentence."""
+    """Extract whether the hypothesis matches no reference, and 1 to count the sentence."""
     return np.array([(not match, 1) for match in exact_matches(hypotheses, references)], dtype=np.float64)
 
 
 def edit_statistics(unit: Unit) -> Callable[[Sequence[str], References], Array]:
-    """A function that extracts the edits to the closest reference, and its length."""
+    """Return a function that extracts the edits to the closest reference, and its length."""
 
     def extract(hypotheses: Sequence[str], references: References) -> Array:
         edits = closest_edits(hypotheses, references, unit)
@@ -71,7 +71,7 @@ def edit_statistics(unit: Unit) -> Callable[[Sequence[str], References], Array]:
 
 
 def bleu_value(sums: Array) -> Array:
-    """BLEU with the exponential smoothing of mteval-v13a, sacreBLEU's default."""
+    """Compute BLEU with the exponential smoothing of mteval-v13a, sacreBLEU's default."""
     hypothesis, reference = sums[..., 0], sums[..., 1]
     matched, total = sums[..., 2 : 2 + BLEU_ORDER], sums[..., 2 + BLEU_ORDER :]
     # Each order without a match counts as half a match, then a quarter of one, and so on.
@@ -84,7 +84,7 @@ def bleu_value(sums: Array) -> Array:
 
 
 def chrf_value(sums: Array) -> Array:
-    """ChrF with precision and recall averaged over the orders that occur, sacreBLEU's default."""
+    """Compute chrF with precision and recall averaged over the orders that occur, sacreBLEU's default."""
     orders = sums.reshape(*sums.shape[:-1], -1, 3)
     hypothesis, reference, matched = orders[..., 0], orders[..., 1], orders[..., 2]
     occurs = (hypothesis > 0) & (reference > 0)
@@ -97,7 +97,7 @@ def chrf_value(sums: Array) -> Array:
 
 
 def rate_value(sums: Array) -> Array:
-    """The first sum over the second in percent; if the second is 0, 100 if the first is positive, else 0."""
+    """Divide the first sum by the second, in percent; if the second is 0, 100 if the first is positive, else 0."""
     counted, length = sums[..., 0], sums[..., 1]
     return np.where(length > 0, 100 * counted / np.where(length > 0, length, 1), 100.0 * (counted > 0))
 

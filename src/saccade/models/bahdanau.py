@@ -101,7 +101,7 @@ class Bahdanau(nn.Module):
         return Decoded(outputs, (Attention("cross", 0, torch.stack(weights, 2)),) if record else ())
 
     def start(self, memory: Memory) -> BahdanauState:
-        """The initial state s_0 = tanh(W_s ←h_1), from the last state of the backward encoder (appendix A.2.2)."""
+        """Return the initial state: s_0 = tanh(W_s ←h_1), ←h_1 from the backward encoder (appendix A.2.2)."""
         hidden = torch.tanh(self.first_state(memory.summary))
         zeros = self.decoder.empty(hidden)
         return BahdanauState(zeros._replace(hidden=hidden), PerSentence(self.attention.project(memory)))
@@ -116,16 +116,16 @@ class Bahdanau(nn.Module):
         return Step(output, BahdanauState(recurrent, state.keys), records)
 
     def read_out(self, states: Tensor, embedded: Tensor, contexts: Tensor) -> Tensor:
-        """t_i: pairwise maxima of U_o s_i + V_o E y_{i-1} + C_o c_i (appendix A.2.2, with s_i as in eq. 4)."""
+        """Return t_i, pairwise maxima of U_o s_i + V_o E y_{i-1} + C_o c_i (appendix A.2.2, s_i as in eq. 4)."""
         pairs = self.readout(torch.cat([states, embedded, contexts], -1)).unflatten(-1, (-1, 2))  # (…, l, 2)
         return dropout(pairs.amax(-1), self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits W_o t_i (…, V) of t_i (…, l)."""
+        """Return the logits W_o t_i (…, V) of t_i (…, l)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last matrix product of the output layer."""
+        """Return the operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 

@@ -62,7 +62,7 @@ class ByteNetConfig(ModelConfig):
         return self
 
     def columns(self, length: int) -> int:
-        """|t^|, the number of encoder columns for a source of this length (section 3.2), at least that length."""
+        """Return |t^|, the number of encoder columns for a source length (section 3.2); at least that length."""
         return max(length, math.ceil(self.length_ratio * length + self.length_constant - 1e-6))
 
 
@@ -97,23 +97,23 @@ class Block(nn.Module):
         self.widen = Projection(inner, width, gain=2.0)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """x (B, T, D); where padding (B, T, 1) is True, the convolution reads zeros."""
+        """Compute the block for x (B, T, D); where padding (B, T, 1) is True, the convolution reads zeros."""
         inputs = self.convolution_inputs(x)  # (B, T, D/2)
         if padding is not None:
             inputs = inputs.masked_fill(padding, 0.0)
         return self.residual_sum(x, self.convolution(inputs))
 
     def step(self, x: Tensor, cache: ConvolutionCache) -> tuple[Tensor, ConvolutionCache]:
-        """One new position x (N, D)."""
+        """Compute the block for one new position x (N, D)."""
         convolved, cache = self.convolution.step(self.convolution_inputs(x), cache)
         return self.residual_sum(x, convolved), cache
 
     def convolution_inputs(self, x: Tensor) -> Tensor:
-        """The convolution's inputs: (..., D) to (..., D/2)."""
+        """Return the convolution's inputs: (..., D) to (..., D/2)."""
         return F.relu(self.second_norm(self.narrow(F.relu(self.first_norm(x)))))
 
     def residual_sum(self, x: Tensor, convolved: Tensor) -> Tensor:
-        """The residual stream x (..., D) plus the convolution's outputs (..., D/2), widened."""
+        """Return the residual stream x (..., D) plus the convolution's outputs (..., D/2), widened."""
         return x + dropout(self.widen(F.relu(self.third_norm(convolved))), self.probability, self.training)
 
 
@@ -169,7 +169,7 @@ class ByteNet(nn.Module):
         return Decoded(self.finish(x))
 
     def start(self, memory: Memory) -> ByteNetState:
-        """The initial state: the convolutions read zeros before the first position."""
+        """Return the initial state: the convolutions read zeros before the first position."""
         return ByteNetState(0, tuple(block.convolution.empty_cache(memory.states) for block in self.decoder_blocks()))
 
     def step(self, token: Tensor, state: ByteNetState, memory: Memory, *, record: bool = False) -> Step:
@@ -185,24 +185,24 @@ class ByteNet(nn.Module):
         return Step(self.finish(x), ByteNetState(state.position + 1, tuple(caches)))
 
     def finish(self, x: Tensor) -> Tensor:
-        """The final 1x1 convolution, (..., D) to (..., D)."""
+        """Return the final 1x1 convolution, (..., D) to (..., D)."""
         return F.relu(self.last(F.relu(self.decoder_norm(x))))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits (..., V) of outputs (..., D)."""
+        """Return the logits (..., V) of outputs (..., D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last matrix product of the output layer."""
+        """Return the operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
     def decoder_blocks(self) -> list[Block]:
-        """The blocks of the decoder, typed."""
+        """Return the blocks of the decoder, typed."""
         return cast("list[Block]", self.decoder)
 
 
 def fitted(x: Tensor, length: int) -> Tensor:
-    """x (B, T, D) truncated or padded with zeros to a length."""
+    """Truncate x (B, T, D), or pad it with zeros, to a length."""
     return F.pad(x[:, :length], (0, 0, 0, max(0, length - x.size(1))))
 
 

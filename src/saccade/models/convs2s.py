@@ -120,7 +120,7 @@ class Embedding(nn.Module):
             self.places = embedding_table(config.max_positions, config.embedding, 0.1)
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
-        """tokens (B, T), the first of them at position `first`, to (B, T, E)."""
+        """Embed tokens (B, T), the first of them at position `first`: (B, T, E)."""
         x = F.embedding(tokens, self.table)
         if self.places is not None:
             end = first + tokens.size(1)
@@ -142,7 +142,7 @@ class EncoderLayer(nn.Module):
         self.convolution = gated_convolution(config, dilation, causal=False)
 
     def forward(self, x: Tensor, indices: Tensor) -> Tensor:
-        """All positions at once, packed: x (N, D), the convolution's `tap_indices` (N, kernel)."""
+        """Compute all positions at once, packed: x (N, D), the convolution's `tap_indices` (N, kernel)."""
         unfolded = self.convolution.unfold(dropout(x, self.probability, self.training), indices)  # (N, kernel·D)
         projection = self.convolution.projection
         return linear_glu(unfolded, projection.weight(), projection.bias, x, HALF)  # (N, D)
@@ -161,7 +161,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, embedded: Tensor, indices: Tensor, layout: PackedLayout, memory: Memory
     ) -> LayerOutput:
-        """All positions at once, packed: x (N, D), target embeddings (N, E), `tap_indices` (N, kernel)."""
+        """Compute all positions at once, packed: x (N, D), target embeddings (N, E), `tap_indices` (N, kernel)."""
         h = self.gate(self.convolution.unfold(dropout(x, self.probability, self.training), indices))  # (N, D)
         query = layout.unpack(self.attention_query(h, embedded))  # d (B, T, E)
         attention = single_head_attention(query, memory.states, memory.summary, memory.mask)  # c (B, T, E), a (B, T, S)
@@ -170,12 +170,12 @@ class DecoderLayer(nn.Module):
     def step(
         self, x: Tensor, embedded: Tensor, cache: ConvolutionCache, memory: Memory
     ) -> tuple[LayerOutput, ConvolutionCache]:
-        """One new position of N hypotheses: x (N, D), target embeddings (N, E)."""
+        """Compute one new position of N hypotheses: x (N, D), target embeddings (N, E)."""
         unfolded, cache = self.convolution.unfold_step(x, cache)
         return self.attend_step(x, self.gate(unfolded), embedded, memory), cache
 
     def attend_step(self, x: Tensor, h: Tensor, embedded: Tensor, memory: Memory) -> LayerOutput:
-        """The part of a step after the gated linear unit h (N, D); the W hypotheses of a sentence share its memory."""
+        """Compute a step from its gated linear unit h (N, D) on; the W hypotheses of a sentence share its memory."""
         query = self.attention_query(h, embedded)  # d (N, E)
         query = group_by_sentence(query, len(memory.mask))  # (B, W, E)
         attention = single_head_attention(query, memory.states, memory.summary, memory.mask)  # c (B, W, E), a (B, W, S)
@@ -183,16 +183,16 @@ class DecoderLayer(nn.Module):
         return LayerOutput(x, attention.weights.flatten(0, 1)[:, None, None])
 
     def gate(self, unfolded: Tensor) -> Tensor:
-        """The gated linear unit of the convolution of unfolded inputs (N, kernel·D): h (N, D)."""
+        """Return the gated linear unit of the convolution of unfolded inputs (N, kernel·D): h (N, D)."""
         projection = self.convolution.projection
         return linear_glu(unfolded, projection.weight(), projection.bias)
 
     def attention_query(self, h: Tensor, embedded: Tensor) -> Tensor:
-        """d = W h + b + g (eq. 1), (N, E)."""
+        """Return d = W h + b + g (eq. 1), (N, E)."""
         return (self.query(h) + embedded) * HALF  # type: ignore[no-any-return]
 
     def residual_sum(self, x: Tensor, h: Tensor, context: Tensor) -> Tensor:
-        """The layer's input x (N, D), plus h (N, D), plus its context vector c (N, E) (eq. 2)."""
+        """Return the layer's input x (N, D), plus h (N, D), plus its context vector c (N, E) (eq. 2)."""
         return torch.add(h + self.context(context), x, alpha=1 / HALF) * HALF**2  # ((h + c) · HALF + x) · HALF
 
 
@@ -233,7 +233,7 @@ class ConvS2S(nn.Module):
         return self.memory(self.memory_width(x), embedded, source.mask, layout)
 
     def memory(self, states: Tensor, embedded: Tensor, mask: Tensor, layout: PackedLayout) -> Memory:
-        """Keys z as states and values z + e as summary, both (B, S, E), from packed z and e (N, E).
+        """Return keys z as states and values z + e as summary, both (B, S, E), from packed z and e (N, E).
 
         Values are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
         """
@@ -257,7 +257,7 @@ class ConvS2S(nn.Module):
         return Decoded(layout.unpack(self.finish(x)), records(weights) if record else ())
 
     def start(self, memory: Memory) -> ConvS2SState:
-        """The initial state: the convolutions read zeros before the first position."""
+        """Return the initial state: the convolutions read zeros before the first position."""
         return ConvS2SState(0, tuple(layer.convolution.empty_cache(memory.states) for layer in self.decoder_layers()))
 
     def step(self, token: Tensor, state: ConvS2SState, memory: Memory, *, record: bool = False) -> Step:
@@ -268,30 +268,30 @@ class ConvS2S(nn.Module):
         return Step(self.finish(x), ConvS2SState(state.position + 1, caches), records(weights) if record else ())
 
     def finish(self, x: Tensor) -> Tensor:
-        """The last decoder layer's output (N, D) to the output layer's input (N, E)."""
+        """Return the last decoder layer's output (N, D) to the output layer's input (N, E)."""
         return dropout(self.output_width(x), self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits (..., V) of outputs (..., E)."""
+        """Return the logits (..., V) of outputs (..., E)."""
         return linear(outputs, self.output_table, self.output_bias)
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the matrix product of the output layer."""
+        """Return the operands of the matrix product of the output layer."""
         return Product(outputs, self.output_table, self.output_bias)
 
     def encoder_layers(self) -> list[EncoderLayer]:
-        """The layers of the encoder, typed."""
+        """Return the layers of the encoder, typed."""
         return cast("list[EncoderLayer]", list(self.encoder))
 
     def decoder_layers(self) -> list[DecoderLayer]:
-        """The layers of the decoder, typed."""
+        """Return the layers of the decoder, typed."""
         return cast("list[DecoderLayer]", list(self.decoder))
 
 
 def step_layers(
     layers: Sequence[DecoderLayer], x: Tensor, embedded: Tensor, caches: Sequence[ConvolutionCache], memory: Memory
 ) -> SteppedLayers:
-    """One new position of N hypotheses through decoder layers: x (N, D), target embeddings (N, E)."""
+    """Compute decoder layers for one new position of N hypotheses: x (N, D), target embeddings (N, E)."""
     weights: list[Tensor] = []
     next_caches: list[ConvolutionCache] = []
     for layer, cache in zip(layers, caches, strict=True):
@@ -302,25 +302,25 @@ def step_layers(
 
 
 def root_of_length(mask: Tensor) -> Tensor:
-    """The square root of the length of each sentence of mask (B, S): (B, 1, 1)."""
+    """Return the square root of the length of each sentence of mask (B, S): (B, 1, 1)."""
     return mask.sum(1).clamp(min=1).double().sqrt()[:, None, None]
 
 
 def embedding_table(entries: int, width: int, deviation: float) -> nn.Parameter:
-    """An embedding table (entries, width), initially normal."""
+    """Make an embedding table (entries, width), initially normal."""
     table = nn.Parameter(torch.empty(entries, width))
     nn.init.normal_(table, std=deviation)
     return table
 
 
 def projection(config: ConvS2SConfig, inputs: int, outputs: int, *, dropped: bool = False) -> Projection:
-    """A linear map with initial variance p/n_l, where dropout keeps an input with probability p (section 3.5)."""
+    """Make a linear map with initial variance p/n_l; dropout keeps an input with probability p (section 3.5)."""
     gain = 1 - config.dropout if dropped else 1.0
     return Projection(inputs, outputs, gain=gain, normalized=config.weight_normalization)
 
 
 def gated_convolution(config: ConvS2SConfig, dilation: int, *, causal: bool) -> Convolution:
-    """A convolution to twice the width, for a gated linear unit, with initial variance 4p/n_l (section 3.5)."""
+    """Make a convolution to twice the width, for a gated linear unit, with initial variance 4p/n_l (section 3.5)."""
     return Convolution(
         config.width,
         2 * config.width,
@@ -334,12 +334,12 @@ def gated_convolution(config: ConvS2SConfig, dilation: int, *, causal: bool) -> 
 
 
 def dilations(config: ConvS2SConfig, layers: int) -> list[int]:
-    """The dilation of each layer of a stack."""
+    """Return the dilation of each layer of a stack."""
     return [DILATIONS[layer % len(DILATIONS)] if config.dilated else 1 for layer in range(layers)]
 
 
 def records(weights: Sequence[Tensor]) -> tuple[Attention, ...]:
-    """The recorded attention weights of each decoder layer."""
+    """Return the recorded attention weights of each decoder layer."""
     return tuple(Attention("cross", layer, own) for layer, own in enumerate(weights))
 
 

@@ -89,17 +89,17 @@ class FastForward(nn.Module):
         self.recurrent = Recurrent("lstm", inputs, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """All positions at once, from a zero state: x (B, T, inputs) to h (B, T, H)."""
+        """Compute all positions at once, from a zero state: x (B, T, inputs) to h (B, T, H)."""
         return self.recurrent(x)[0]  # type: ignore[no-any-return]
 
     def feed(self, x: Tensor) -> Tensor:
-        """The first entries of f = W x + b: (…, inputs) to (…, passed)."""
+        """Return the first entries of f = W x + b: (…, inputs) to (…, passed)."""
         weight, _, bias, _ = RecurrentWeights.of(self.recurrent.layer)
         return F.linear(x, weight[: self.passed], bias[: self.passed])
 
 
 def stack(layers: int, inputs: int, above: int, width: int, half: int, full: int) -> nn.ModuleList:
-    """A stack whose bottom layer has `inputs` inputs, the others `above`; the top layer passes its full f on."""
+    """Return a stack whose bottom layer has `inputs` inputs, the others `above`; the top layer passes its full f on."""
     return nn.ModuleList(
         FastForward(above if layer else inputs, width, half if layer < layers - 1 else full) for layer in range(layers)
     )
@@ -174,7 +174,7 @@ class DeepAtt(nn.Module):
         return Decoded(self.read_out(feed, hidden), records)
 
     def start(self, memory: Memory) -> DeepAttState:
-        """The initial state, zeros: the first attention weights depend on the source alone."""
+        """Return the initial state, zeros: the first attention weights depend on the source alone."""
         upper = (layer.recurrent.empty(memory.states) for layer in self.upper_layers())
         return DeepAttState((self.bottom.empty(memory.states), *upper), PerSentence(self.attention.project(memory)))
 
@@ -192,28 +192,28 @@ class DeepAtt(nn.Module):
         return Step(self.read_out(feed, states[-1].hidden), DeepAttState(tuple(states), state.keys), records)
 
     def feed_bottom(self, projected: Tensor, contexts: Tensor) -> Tensor:
-        """The first entries of f^1 = W [y, c] of the bottom decoder layer, from W y (…, 4H) and c (…, M)."""
+        """Return the first entries of f^1 = W [y, c] of the bottom decoder layer, from W y (…, 4H) and c (…, M)."""
         passed = self.bottom_passed
         return projected[..., :passed] + F.linear(contexts, self.bottom.fed.weight[:passed])
 
     def read_out(self, feed: Tensor, hidden: Tensor) -> Tensor:
-        """f (…, 4H) and h (…, H) of the top layer to the input of the output layer (…, E)."""
+        """Map f (…, 4H) and h (…, H) of the top layer to the input of the output layer (…, E)."""
         return self.readout(torch.cat([feed, self.drop(hidden)], -1))  # type: ignore[no-any-return]
 
     def drop(self, x: Tensor) -> Tensor:
-        """Dropout, Dr in the paper."""
+        """Apply dropout, Dr in the paper."""
         return dropout(x, self.probability, self.training)
 
     def upper_layers(self) -> list[FastForward]:
-        """The decoder layers above the bottom one, typed: a module list loses the type."""
+        """Return the decoder layers above the bottom one, typed: a module list loses the type."""
         return cast("list[FastForward]", self.decoder)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits (..., V) of outputs (..., E)."""
+        """Return the logits (..., V) of outputs (..., E)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last matrix product of the output layer."""
+        """Return the operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 

@@ -50,7 +50,7 @@ class Costs(NamedTuple):
 
 
 def inverse_sqrt_training(learning_rate: float, **more: float) -> dict[str, Any]:
-    """Training settings with warmup and inverse square root decay that suit models of several layers here."""
+    """Return training settings with warmup and inverse square root decay, which suit models of several layers."""
     return {
         "learning_rate": learning_rate,
         "schedule": "inverse-sqrt",

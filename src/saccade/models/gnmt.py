@@ -127,7 +127,7 @@ class Gnmt(nn.Module):
         return Decoded(self.drop(x), records)
 
     def start(self, memory: Memory) -> GnmtState:
-        """The initial state, zeros: the first attention weights depend on the source alone."""
+        """Return the initial state, zeros: the first attention weights depend on the source alone."""
         layers = (
             self.bottom.empty(memory.states),
             *(layer.empty(memory.states) for layer in self.upper_layers()),
@@ -148,23 +148,23 @@ class Gnmt(nn.Module):
         return Step(self.drop(x), GnmtState(tuple(states), state.keys), records)
 
     def add(self, number: int, output: Tensor, x: Tensor) -> Tensor:
-        """x^i = m^i + x^{i-1} from the third layer on (eq. 6); the layers are counted from 0."""
+        """Return x^i = m^i + x^{i-1} from the third layer on (eq. 6); the layers are counted from 0."""
         return output + x if number >= self.residual_from else output
 
     def drop(self, x: Tensor) -> Tensor:
-        """Dropout between layers (Zaremba et al. 2014)."""
+        """Apply dropout between layers (Zaremba et al. 2014)."""
         return dropout(x, self.probability, self.training)
 
     def upper_layers(self) -> list[Recurrent]:
-        """The decoder layers above the bottom one, typed: a module list loses the type."""
+        """Return the decoder layers above the bottom one, typed: a module list loses the type."""
         return cast("list[Recurrent]", self.decoder)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits (..., V) of the top layer's outputs (..., D)."""
+        """Return the logits (..., V) of the top layer's outputs (..., D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last matrix product of the output layer."""
+        """Return the operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 

@@ -116,7 +116,7 @@ class AdditiveScore(nn.Module):
         nn.init.uniform_(self.vector, -(width**-0.5), width**-0.5)
 
     def forward(self, query: Tensor, recalled: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-        """Projected input and h~ (..., W, D), keys (..., t, D) to attention weights (..., W, t)."""
+        """Return attention weights (..., W, t) for projected input and h~ (..., W, D), keys (..., t, D)."""
         return masked_softmax(additive_scores(query + self.recalled(recalled), keys, self.vector), mask)
 
 
@@ -131,11 +131,11 @@ class Reader(nn.Module):
         self.recalled_gates = nn.Linear(width, 4 * width, bias=False)
 
     def start(self, state: Tensor) -> Tape:
-        """The empty tape; the initial state (N, 2D) serves as [h~; c~] of the first position."""
+        """Return the empty tape; the initial state (N, 2D) serves as [h~; c~] of the first position."""
         return Tape(state.new_empty(len(state), 0, self.width), state.new_empty(len(state), 0, 2 * self.width), state)
 
     def recall(self, query: Tensor, tape: Tape, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Self-attention (eqs. 4-6): the projected input (N, D) to [h~; c~] (N, 2D) and the weights (N, t)."""
+        """Return [h~; c~] (N, 2D) and weights (N, t) of self-attention (eqs. 4-6) for the projected input (N, D)."""
         if tape.keys.size(1) == 0:
             return tape.recalled, query[:, :0]
         previous = tape.recalled[:, : self.width]  # (N, D), h~_{t-1}
@@ -177,14 +177,14 @@ class Writer(nn.Module):
         return Inputs(reader.score.input(x), reader.input_gates(x), self.score.input(x), transfer)
 
     def start(self, memory: Memory) -> DecoderState:
-        """An empty tape with the last state of the source as initial state, and the projected tapes of the source."""
+        """Return an empty tape, with the last state of the source as initial state, and the projected source tapes."""
         values = torch.cat([memory.states, memory.summary], -1)  # (B, S, 2D)
         source = SourceTape(self.score.key(memory.states), values)
         state = last(values, memory.mask)  # (B, 2D)
         return DecoderState(self.reader.start(state), torch.zeros_like(memory.states[:, 0]), PerSentence(source))
 
     def forward(self, inputs: Inputs, state: DecoderState, mask: Tensor) -> tuple[DecoderState, StepWeights]:
-        """One position of N = B·W hypotheses; mask (B, S)."""
+        """Compute one position of N = B·W hypotheses; mask (B, S), True = real position."""
         recalled, own = self.reader.recall(inputs.query, state.tape)  # (N, 2D), (N, t)
         hidden = state.context if self.deep else recalled[:, : self.reader.width]  # (N, D), γ~_{t-1} or h~_t
         source = state.source.value
@@ -250,7 +250,7 @@ class Lstmn(nn.Module):
         return Decoded(outputs, (Attention("decoder-self", 0, own), Attention("cross", 0, cross)))
 
     def start(self, memory: Memory) -> DecoderState:
-        """The decoder state before the first token."""
+        """Return the decoder state before the first token."""
         return self.decoder.start(memory)
 
     def step(self, token: Tensor, state: DecoderState, memory: Memory, *, record: bool = False) -> Step:
@@ -264,21 +264,21 @@ class Lstmn(nn.Module):
         return Step(output, state, (Attention("decoder-self", 0, own), Attention("cross", 0, cross)))
 
     def combine_states(self, hidden: Tensor, context: Tensor) -> Tensor:
-        """The output layer's input tanh(W [h; γ~]) (..., E), from h and γ~ (..., D)."""
+        """Return the output layer's input tanh(W [h; γ~]) (..., E), from h and γ~ (..., D)."""
         states = dropout(torch.cat([hidden, context], -1), self.dropout, self.training)
         return torch.tanh(self.combine(states))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits (..., V) of outputs (..., E)."""
+        """Return the logits (..., V) of outputs (..., E)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last matrix product of the output layer."""
+        """Return the operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 
 def with_own_position(weights: Tensor) -> Tensor:
-    """Attention weights (N, t) to the earlier positions, with one for the own position appended: (N, t + 1).
+    """Append the weight of the own position to attention weights (N, t) to the earlier positions: (N, t + 1).
 
     It is 0, but 1 at the first position, which has no earlier ones: every recorded row sums to 1.
     """
@@ -286,7 +286,7 @@ def with_own_position(weights: Tensor) -> Tensor:
 
 
 def causal_weights(steps: Sequence[Tensor]) -> Tensor:
-    """The attention weights (N, t) of positions t = 0, 1, ... as one lower triangle (N, 1, T, T)."""
+    """Return the attention weights (N, t) of positions t = 0, 1, ... as one lower triangle (N, 1, T, T)."""
     rows = [with_own_position(weights) for weights in steps]
     return torch.stack([F.pad(row, (0, len(rows) - row.size(1))) for row in rows], 1)[:, None]
 

@@ -135,7 +135,7 @@ class Luong(nn.Module):
         return AttentionalStates(*(torch.cat(parts, 1) for parts in zip(*steps, strict=True)))
 
     def advance(self, inputs: Tensor, state: LuongState) -> tuple[Tensor, tuple[RecurrentState, ...]]:
-        """One step of all layers: the input, projected (N, 4D) or embedded (N, E), to the top hidden state (N, D)."""
+        """Run all layers for one step: the input, projected (N, 4D) or embedded (N, E), to the top state (N, D)."""
         x, layers = inputs, []
         for layer, past in zip(self.decoder, state.layers, strict=True):
             if isinstance(layer, FedRecurrent):
@@ -147,7 +147,7 @@ class Luong(nn.Module):
         return x, tuple(layers)
 
     def start(self, memory: Memory) -> LuongState:
-        """The initial state: for each decoder layer the last state of its encoder layer; h̃_0 is zero."""
+        """Return the initial state: for each decoder layer the last state of its encoder layer; h̃_0 is zero."""
         zeros = torch.zeros_like(memory.summary[-1].hidden)
         return LuongState(memory.summary, zeros, PerSentence(self.key(memory.states)))
 
@@ -162,7 +162,7 @@ class Luong(nn.Module):
         return Step(self.drop(attentional), LuongState(layers, attentional, state.keys), records)
 
     def attend(self, states: Tensor, keys: Tensor, memory: Memory) -> AttentionalStates:
-        """States h_t (B, T, D) to h̃_t: score, softmax, context, combination (section 3.1, eqs. 5 and 7)."""
+        """Map states h_t (B, T, D) to h̃_t: score, softmax, context, combination (section 3.1, eqs. 5 and 7)."""
         query = self.query(states)  # (B, T, D)
         # dot: h_t h̄_s; general: h_t W h̄_s, W in the keys; concat: v tanh(W [h_t; h̄_s]), W in two halves
         if self.window is None:
@@ -176,15 +176,15 @@ class Luong(nn.Module):
         return AttentionalStates(torch.tanh(self.combine(torch.cat([context, states], -1))), weights)
 
     def drop(self, x: Tensor) -> Tensor:
-        """Dropout, in training."""
+        """Apply dropout, in training."""
         return dropout(x, self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits (…, V) of outputs (…, D)."""
+        """Return the logits (…, V) of outputs (…, D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last matrix product of the output layer."""
+        """Return the operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 
@@ -199,7 +199,7 @@ class PredictedWindow(nn.Module):
         self.half_width = half_width  # D
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """States (B, T, D) and mask (B, S) to the log of the Gaussian and the window's mask, both (B, T, S)."""
+        """Map states (B, T, D) and mask (B, S) to the log of the Gaussian and the window's mask, both (B, T, S)."""
         last = mask.sum(1)[:, None] - 1  # (B, 1) positions count from 0
         fraction = torch.sigmoid(torch.tanh(self.hidden(states)) @ self.place)  # (B, T)
         # In bf16 neighboring positions of a long source would be equal.

@@ -98,7 +98,7 @@ def check_memory(model: nn.Module) -> None:
 
 
 def memory_size() -> float:
-    """The memory of this machine in bytes; infinite if the system does not report it."""
+    """Return the memory of this machine in bytes; infinite if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):

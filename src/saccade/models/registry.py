@@ -59,7 +59,7 @@ class Choice(NamedTuple):
         return found
 
     def costs(self) -> Costs:
-        """The complexity of its layers."""
+        """Return the complexity of its layers."""
         family = load_family(self.family)
         return family.costs if family.costs_of is None else family.costs_of(self.config)
 
@@ -77,7 +77,7 @@ def load_family(name: str) -> Family:
 
 
 def presets() -> dict[str, Choice]:
-    """The presets of all families."""
+    """Return the presets of all families."""
     return {preset: Choice(name, config) for name in FAMILIES for preset, config in load_family(name).presets.items()}
 
 

@@ -57,7 +57,7 @@ class Bridge(nn.Module):
         self.cell = nn.Linear(width, width) if cell == "lstm" else None
 
     def forward(self, last: RecurrentState) -> RecurrentState:
-        """tanh(V c) for the hidden state, which lies in (-1, 1); the cell is not bounded and gets no tanh."""
+        """Return tanh(V c) as hidden state; the cell state is not bounded, so it gets no tanh."""
         hidden = torch.tanh(self.hidden(last.hidden))
         return RecurrentState(hidden, None if self.cell is None else self.cell(last.cell))
 
@@ -101,7 +101,7 @@ class Seq2Seq(nn.Module):
         return Decoded(x)
 
     def start(self, memory: Memory) -> Seq2SeqState:
-        """The first state of every decoder layer, predicted from the last state of its encoder layer."""
+        """Return the first state of every decoder layer, predicted from the last state of its encoder layer."""
         states = tuple(bridge(last) for bridge, last in zip(self.bridge, memory.summary, strict=True))
         return Seq2SeqState(states, memory.summary[-1].hidden if self.context else None)
 
@@ -118,15 +118,15 @@ class Seq2Seq(nn.Module):
         return Step(x, Seq2SeqState(tuple(states), state.context))
 
     def drop(self, x: Tensor) -> Tensor:
-        """Dropout, in training."""
+        """Apply dropout, in training."""
         return dropout(x, self.probability, self.training)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits (…, V) of outputs (…, D)."""
+        """Return the logits (…, V) of outputs (…, D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last matrix product of the output layer."""
+        """Return the operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
 

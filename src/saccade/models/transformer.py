@@ -186,7 +186,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = Residual(config.width, config.dropout, config.norm)
 
     def forward(self, hidden: Hidden, layout: PackedLayout, next_norm: nn.LayerNorm, record: bool) -> LayerOutput:
-        """All positions at once, packed: hidden (N, D); `next_norm` follows the layer (layers/residual.py)."""
+        """Compute all positions at once, packed: hidden (N, D); `next_norm` follows the layer (layers/residual.py)."""
         attended = self.attention(hidden.normed, layout, record=record)  # (N, D), recorded weights (B, H, S, S)
         hidden = self.attention_residual(hidden, attended, self.feed_forward_residual.norm)  # (N, D)
         fed = self.feed_forward(hidden.normed, layout)  # (N, D)
@@ -215,7 +215,7 @@ class DecoderLayer(nn.Module):
         next_norm: nn.LayerNorm,
         record: bool,
     ) -> LayerOutput:
-        """All positions at once: hidden (N, D) and memory (M, D), packed."""
+        """Compute all positions at once: hidden (N, D) and memory (M, D), packed."""
         attended = self.attention(hidden.normed, layout, causal=True, record=record)  # (N, D), weights (B, H, T, T)
         hidden = self.attention_residual(hidden, attended, self.cross_residual.norm)  # (N, D)
         crossed = self.cross(hidden.normed, layout, memory, memory_layout, record=record)  # (N, D), (B, H, T, S)
@@ -225,14 +225,14 @@ class DecoderLayer(nn.Module):
         return LayerOutput(hidden, attended.weights, crossed.weights, fed.routing)
 
     def start(self, memory: Tensor, layout: PackedLayout) -> LayerState:
-        """An empty cache, and keys and values of the packed memory (M, D)."""
+        """Return an empty cache, and keys and values of the packed memory (M, D)."""
         cache = self.attention.start(layout.mask.size(0), memory)
         return LayerState(cache, PerSentence(self.cross.start(memory, layout)))
 
     def step(
         self, hidden: Hidden, state: LayerState, next_norm: nn.LayerNorm, record: bool
     ) -> tuple[LayerOutput, LayerState]:
-        """One new position of N hypotheses: hidden (N, D)."""
+        """Compute one new position of N hypotheses: hidden (N, D)."""
         position = state.cache.position
         attended, cache = self.attention.step(hidden.normed, state.cache, record=record)  # (N, D)
         hidden = self.attention_residual(hidden, attended, self.cross_residual.norm)
@@ -324,7 +324,7 @@ class Transformer(nn.Module):
         return Decoded(x, decoder_records(outputs), self.balance_loss(outputs))
 
     def start(self, memory: Memory) -> tuple[LayerState, ...]:
-        """The initial state of each layer: an empty cache, and keys and values of the memory."""
+        """Return the initial state of each layer: an empty cache, and keys and values of the memory."""
         layout = PackedLayout.of(memory.mask)
         states = layout.pack(memory.states)  # (M, D)
         return tuple(layer.start(states, layout) for layer in self.decoder_layers())
@@ -345,38 +345,38 @@ class Transformer(nn.Module):
         return Step(hidden.normed, tuple(states), decoder_records(outputs))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The logits (..., V) of outputs (..., D)."""
+        """Return the logits (..., V) of outputs (..., D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last matrix product of the output layer."""
+        """Return the operands of the last matrix product of the output layer."""
         return self.output.product(outputs)
 
     def next_norms(self, layers: Sequence[EncoderLayer | DecoderLayer], last: nn.Module) -> list[nn.LayerNorm]:
-        """The norm after each layer's last residual sum; with pre-norm, the first norm of the next layer."""
+        """Return the norm after each layer's last residual sum; with pre-norm, the first norm of the next layer."""
         norms = [layer.attention_residual.norm for layer in layers]
         return [*norms[1:], cast("nn.LayerNorm", last)] if self.pre_norm else norms
 
     def balance_loss(self, outputs: list[LayerOutput]) -> Auxiliary | None:
-        """The load-balancing loss of the experts of these layers, in training; otherwise None."""
+        """Return the load-balancing loss of the experts of these layers, in training; otherwise None."""
         return auxiliary_loss((output.routing for output in outputs), self.balance_weight)
 
     def encoder_layers(self) -> list[EncoderLayer]:
-        """The layers of the encoder, typed."""
+        """Return the layers of the encoder, typed."""
         return cast("list[EncoderLayer]", list(self.encoder))
 
     def decoder_layers(self) -> list[DecoderLayer]:
-        """The layers of the decoder, typed."""
+        """Return the layers of the decoder, typed."""
         return cast("list[DecoderLayer]", list(self.decoder))
 
 
 def records(kind: AttentionKind, weights: list[Tensor | None]) -> tuple[Attention, ...]:
-    """The recorded attention weights of each layer."""
+    """Return the recorded attention weights of each layer."""
     return tuple(Attention(kind, layer, found) for layer, found in enumerate(weights) if found is not None)
 
 
 def decoder_records(outputs: list[LayerOutput]) -> tuple[Attention, ...]:
-    """Self-attention weights of every layer, then cross-attention weights of every layer."""
+    """Return the self-attention weights of every layer, then the cross-attention weights of every layer."""
     own = records("decoder-self", [output.self_weights for output in outputs])
     return own + records("cross", [output.cross_weights for output in outputs])
 

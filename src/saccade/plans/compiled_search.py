@@ -88,7 +88,7 @@ class Buffers(NamedTuple):
 
     @classmethod
     def empty(cls, nbest: int, limits: Tensor) -> Buffers:
-        """Buffers for outputs within these limits (B,)."""
+        """Allocate buffers for outputs within these limits (B,)."""
         ends = nbest * limits.cumsum(0)
         tokens, lengths = limits.new_zeros(int(ends[-1])), limits.new_zeros(len(limits), nbest)
         scores = limits.new_zeros(lengths.shape, dtype=torch.float32)
@@ -99,7 +99,7 @@ class Buffers(NamedTuple):
 
 
 def supports(request: SearchRequest, constraints: Constraints) -> bool:
-    """Whether the kernel supports a request."""
+    """Return whether the kernel supports a request."""
     config = request.config
     plain = request.prefixes is None and request.allowed is None and constraints.on_length_only
     small = config.beam <= MAX_BEAM and int(constraints.limits.max()) <= MAX_OUTPUT_LENGTH
@@ -113,7 +113,7 @@ def run_search(
     constraints: Constraints,
     request: SearchRequest,
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each sentence, best first."""
+    """Return the hypotheses of each sentence, best first."""
     config, symbols, limits = request.config, request.symbols, constraints.limits.contiguous()
     longest = int(limits.max())
     suppressed = limits.new_tensor([*suppressed_tokens(config.min_length, config, symbols), symbols.end])
@@ -158,7 +158,7 @@ def run_search(
 
 
 def search_input(sentences: EncodedBatch | SourceTokens) -> tuple[Any, PackedMemory]:
-    """The sources to encode, or the memory, as kernel arguments."""
+    """Return the sources to encode, or the memory, as kernel arguments."""
     if isinstance(sentences, EncodedBatch):
         memory = PackedMemory(
             kv=(ctypes.c_void_p * len(sentences.kv))(*(address(layer) for layer in sentences.kv)),
@@ -183,7 +183,7 @@ def search_input(sentences: EncodedBatch | SourceTokens) -> tuple[Any, PackedMem
 
 
 def hypotheses(buffers: Buffers, limits: Tensor, *, scores: bool) -> list[list[Hypothesis]]:
-    """The hypotheses of each sentence; outputs of probability 0 are left out."""
+    """Return the hypotheses of each sentence; outputs of probability 0 are left out."""
     found = []
     tokens = buffers.tokens.tolist()
     token_log_probabilities = buffers.token_log_probabilities.tolist() if scores else []

@@ -82,14 +82,14 @@ class ConvS2SPlan:
         return ConvS2SPlan(copy.deepcopy(self.model, memo), quantize=self.quantize)
 
     def current(self) -> Compiled:
-        """The compiled values; recomputed if the model has changed."""
+        """Return the compiled values; recomputed if the model has changed."""
         compiled = self.compiled
         if not compiled.fingerprint.matches():
             compiled = self.compiled = self.compile()
         return compiled
 
     def inference_model(self, compiled: Compiled) -> ConvS2S:
-        """The model with normalized weights; the model itself under gradients, autocast and in training mode."""
+        """Return the model with normalized weights; the model itself under gradients, autocast and in training mode."""
         return (compiled.model if runs_plan(self.model.output_bias) else None) or self.model
 
     @property
@@ -121,7 +121,7 @@ class ConvS2SPlan:
         return self.inference_model(self.current()).decode(prefix, memory, record=record)
 
     def start(self, memory: Memory) -> ConvS2SState | PlanState:
-        """The initial decoder state, with zero partial sums for the first layer."""
+        """Return the initial decoder state, with zero partial sums for the first layer."""
         compiled = self.current()
         model, taps = self.inference_model(compiled), compiled.decoder_taps
         state = model.start(memory)
@@ -153,26 +153,26 @@ class ConvS2SPlan:
         return Step(model.finish(x), PlanState(state.position + 1, sums, caches), attention)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The output layer of the model."""
+        """Return the output layer of the model."""
         return self.inference_model(self.compiled).logits(outputs)
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last linear layer of the model."""
+        """Return the operands of the last linear layer of the model."""
         return self.inference_model(self.compiled).output_product(outputs)
 
 
 def runs_plan(weight: Tensor) -> bool:
-    """Whether a plan may run: without gradients, and not under autocast, which casts weights that a plan has kept."""
+    """Return whether a plan may run: not with gradients, and not under autocast, which casts the weights."""
     return not torch.is_grad_enabled() and not torch.is_autocast_enabled(weight.device.type)
 
 
 def normalized_projections(model: ConvS2S) -> list[Projection]:
-    """The projections with weight normalization."""
+    """Return the projections with weight normalization."""
     return [part for part in model.modules() if isinstance(part, Projection) and part.scale is not None]
 
 
 def normalized_copy(model: ConvS2S) -> ConvS2S:
-    """A copy of a model with normalized weights instead of directions and scales; all other tensors are shared."""
+    """Copy a model, with normalized weights instead of directions and scales; all other tensors are shared."""
     memo: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     found = copy.deepcopy(model, memo)
     for part in normalized_projections(found):
@@ -183,7 +183,7 @@ def normalized_copy(model: ConvS2S) -> ConvS2S:
 
 
 def tap_weight(convolution: Convolution) -> Tensor:
-    """The weight of a convolution as a map (kernel·outputs, inputs) from one input to its products with all taps.
+    """Return the weight of a convolution as a map (kernel·outputs, inputs) from an input to its products with all taps.
 
     Products come in the order of the taps: those of the first tap belong to the latest output.
     """
@@ -194,12 +194,12 @@ def tap_weight(convolution: Convolution) -> Tensor:
 
 
 def positions_of(mask: Tensor) -> Tensor:
-    """The position of each entry of mask (B, S)."""
+    """Return the position of each entry of mask (B, S)."""
     return torch.arange(mask.size(1), device=mask.device).expand(mask.shape)
 
 
 def summed_inputs(model: ConvS2S, distinct: Tensor, inverse: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """The first encoder layer's inputs as sums: vectors (V, D), and which of them to add for each input, (N, 1 or 2).
+    """Return the inputs of the first encoder layer as sums: vectors (V, D), and indices (N, 1 or 2) of the summands.
 
     Vectors are those of the distinct tokens, then those of the positions; `inverse` (N,) are the tokens of the inputs.
     """
@@ -214,7 +214,7 @@ def summed_inputs(model: ConvS2S, distinct: Tensor, inverse: Tensor, positions: 
 def first_encoder_layer(
     convolution: Convolution, taps: Tensor, vectors: Tensor, summands: Tensor, indices: Tensor
 ) -> Tensor:
-    """`EncoderLayer` of inputs that are sums of vectors (V, D): summands (N, P), tap indices (N, kernel) to (N, D)."""
+    """Compute an `EncoderLayer` for sums of vectors (V, D): summands (N, P), tap indices (N, kernel) to (N, D)."""
     products = linear(F.pad(vectors, (0, 0, 0, 1)), taps)  # (V + 1, kernel·2D), zeros outside of a sequence
     numbers = F.pad(summands, (0, 0, 1, 0), value=len(vectors))[indices]  # (N, kernel, P)
     numbers = numbers * convolution.kernel + torch.arange(convolution.kernel, device=numbers.device)[:, None]
@@ -224,7 +224,7 @@ def first_encoder_layer(
 
 
 def add_products(products: Tensor, sums: PartialSums, convolution: Convolution) -> tuple[Tensor, PartialSums]:
-    """The convolution (N, outputs) at a new position without its bias, and the partial sums of the later outputs.
+    """Return the convolution (N, outputs) at a new position, without its bias, and the partial sums of later outputs.
 
     The products (N, kernel·outputs) are those of the new input with all taps.
     """

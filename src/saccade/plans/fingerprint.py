@@ -38,7 +38,7 @@ class Fingerprint:
         self.found = self.read()
 
     def read(self) -> tuple[Any, ...]:
-        """Everything that is compared, in few calls: `matches` is part of the latency of a sentence."""
+        """Return all values that are compared, in few calls: `matches` is part of the latency of a sentence."""
         return (
             list(map(len, self.sized)),
             list(map(id, chain.from_iterable([registry.values() for registry in self.registries if registry]))),
@@ -48,11 +48,11 @@ class Fingerprint:
         )
 
     def runs_on_kernels(self) -> bool:
-        """Whether all weights can be read by kernels now."""
+        """Return whether all weights can be read by kernels now."""
         return all(map(runs_on_kernel, self.tensors[:1]))
 
     def matches(self) -> bool:
-        """Whether the model is unchanged, and no kernels have become available since."""
+        """Return whether the model is unchanged, and no kernels have become available since."""
         try:
             same = self.read() == self.found
         except KeyError:  # a setting was deleted
@@ -61,5 +61,5 @@ class Fingerprint:
 
 
 def has_hooks(model: nn.Module) -> bool:
-    """Whether some module has forward hooks."""
+    """Return whether some module has forward hooks."""
     return any(getattr(module, name) for module in model.modules() for name in HOOKS)

@@ -19,7 +19,7 @@ PLANS: Mapping[type[nn.Module], Callable[..., Any]] = {Transformer: TransformerP
 
 
 def plan_for(model: Translates, *, quantize: bool = False) -> Translates:
-    """The plan for a model, with int8 weights if `quantize`, or the model itself if there is no plan for it.
+    """Return the plan for a model, with int8 weights if `quantize`, or the model itself if there is no plan for it.
 
     A plan has the methods of the interface, does not modify the model, and is rebuilt when its weights change.
     """

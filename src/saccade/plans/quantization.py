@@ -17,7 +17,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def quantized_copy(model: Model, exclude: Iterable[Tensor] = ()) -> Model:
-    """A copy of a model that shares its tensors and adds an int8 copy of every weight matrix.
+    """Return a copy of a model that shares its tensors and adds an int8 copy of every weight matrix.
 
     A parameter that several modules share stays shared. The float32 values are kept for embedding lookups.
     """
@@ -57,7 +57,7 @@ class QuantizedPlan:
         return QuantizedPlan(copy.deepcopy(self.model, memo))
 
     def current(self) -> Translates:
-        """The quantized model, or the model itself with gradients enabled: int8 weights have no gradient."""
+        """Return the quantized model, or the model itself with gradients enabled: int8 weights have no gradient."""
         if torch.is_grad_enabled():
             return self.model
         quantized = self.quantized
@@ -66,7 +66,7 @@ class QuantizedPlan:
         return quantized.model  # type: ignore[no-any-return]
 
     def without_check(self) -> Any:
-        """Like `current`, but without the fingerprint check, which `start` has made."""
+        """Return the same as `current`, without the fingerprint check, which `start` has made."""
         return self.model if torch.is_grad_enabled() else self.quantized.model
 
     @property
@@ -83,7 +83,7 @@ class QuantizedPlan:
         return self.current().decode(prefix, memory, record=record)
 
     def start(self, memory: Memory) -> Any:
-        """The decoder state before the first token."""
+        """Return the decoder state before the first token."""
         return self.current().start(memory)
 
     def step(self, token: Tensor, state: Any, memory: Memory, *, record: bool = False) -> Step:
@@ -91,9 +91,9 @@ class QuantizedPlan:
         return self.without_check().step(token, state, memory, record=record)  # type: ignore[no-any-return]
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The output layer, with int8 weights."""
+        """Return the output layer, with int8 weights."""
         return self.without_check().logits(outputs)  # type: ignore[no-any-return]
 
     def output_product(self, outputs: Tensor) -> Product | None:
-        """The operands of the last linear layer."""
+        """Return the operands of the last linear layer."""
         return self.without_check().output_product(outputs)  # type: ignore[no-any-return]

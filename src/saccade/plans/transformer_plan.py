@@ -119,13 +119,13 @@ class TransformerPlan:
         return TransformerPlan(copy.deepcopy(self.model, memo), quantize=self.quantize)
 
     def current(self) -> Compiled:
-        """The compiled structures; rebuilt if the model has changed."""
+        """Return the compiled structures; rebuilt if the model has changed."""
         if not self.compiled.fingerprint.matches():
             self.compiled = self.compile()
         return self.compiled
 
     def fallback_model(self, compiled: Compiled) -> Transformer:
-        """The model for the paths that are not compiled; int8 weights have no gradient."""
+        """Return the model for the paths that are not compiled; int8 weights have no gradient."""
         return self.model if torch.is_grad_enabled() else compiled.model
 
     @property
@@ -155,7 +155,7 @@ class TransformerPlan:
         return self.fallback_model(self.current()).decode(prefix, memory, record=record)
 
     def start(self, memory: Memory) -> tuple[LayerState, ...]:
-        """The decoder state before the first token."""
+        """Return the decoder state before the first token."""
         return self.fallback_model(self.current()).start(memory)
 
     def step(self, token: Tensor, state: tuple[LayerState, ...], memory: Memory, *, record: bool = False) -> Step:
@@ -173,15 +173,15 @@ class TransformerPlan:
         return compiled_step(stack, x, state)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """The output layer of the model."""
+        """Return the output layer of the model."""
         return self.fallback_model(self.compiled).logits(outputs)
 
     def output_product(self, outputs: Tensor) -> Product:
-        """The operands of the last linear layer of the model."""
+        """Return the operands of the last linear layer of the model."""
         return self.fallback_model(self.compiled).output_product(outputs)
 
     def search(self, request: SearchRequest, constraints: Constraints) -> list[list[Hypothesis]] | None:
-        """Greedy or beam search in one call; None if the kernel does not support the model or the request."""
+        """Run greedy or beam search in one kernel call; None if the kernel does not support model or request."""
         compiled, given = self.current(), request.given
         model, decoder = compiled.model, compiled.decoder
         if decoder is None or given.mask.size(1) > LONGEST or not supports(request, constraints):
@@ -224,7 +224,7 @@ def check_state(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> None:
 
 
 def compiled_step(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> Step:
-    """One more position of N hypotheses from embeddings x (N, D), in one call."""
+    """Compute one more position of N hypotheses from embeddings x (N, D), in one kernel call."""
     width = x.size(1)
     projections = x.new_empty(len(state), len(x), 3 * width)  # (L, N, 3D), written by the kernel
     before = state[0].cache
@@ -262,12 +262,12 @@ def compiled_step(stack: Stack, x: Tensor, state: tuple[LayerState, ...]) -> Ste
 
 
 def pointer_table(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    """The data pointers of tensors, as an array for a kernel."""
+    """Return the data pointers of tensors, as an array for a kernel."""
     return (ctypes.c_void_p * len(tensors))(*map(address, tensors))
 
 
 def supports_search(model: Transformer) -> bool:
-    """Whether the search kernel can embed tokens and compute logits: no projections, and positions that are added."""
+    """Return whether the search kernel supports embeddings and output layer: no projections, added positions."""
     embeddings = model.source_embedding, model.target_embedding
     added = not any(isinstance(embedding.positions, ConcatenatedPositions) for embedding in embeddings)
     drops = any(embedding.training and embedding.probability > 0 for embedding in embeddings)
@@ -276,14 +276,14 @@ def supports_search(model: Transformer) -> bool:
 
 
 def encoded_batch(model: Transformer, memory: Memory) -> EncodedBatch:
-    """Keys and values of a memory in all layers."""
+    """Compute keys and values of a memory in all layers."""
     caches: list[MemoryCache] = [layer.memory.value for layer in model.start(memory)]
     values = [cast("Tensor", cache.packed.value) for cache in caches]
     return EncodedBatch(values, cast("Tensor", caches[0].first).contiguous(), caches[0].counts.contiguous())
 
 
 def source_tokens(model: Transformer, stack: Stack, source: Source) -> SourceTokens:
-    """The tokens of a source, for a search that encodes them."""
+    """Return the tokens of a source, for a search that encodes them."""
     embedding, values = model.source_embedding, cast("Tensor", source.values)
     layout = PackedLayout.of(source.mask)
     tokens = layout.pack(values).long()
@@ -301,13 +301,13 @@ def source_tokens(model: Transformer, stack: Stack, source: Source) -> SourceTok
 
 
 def position_vectors(embedding: Embedding, length: int) -> Tensor:
-    """The vectors of the first positions, (length, D)."""
+    """Return the vectors of the first positions, (length, D)."""
     zeros = embedding.table.new_zeros(1, length, embedding.table.size(1))
     return cast("Tensor", embedding.positions(zeros, 0))[0].contiguous()
 
 
 def encoder_stack(model: Transformer) -> Stack | None:
-    """The ctypes structure of the encoder; None if a layer has no kernel."""
+    """Return the ctypes structure of the encoder; None if a layer has no kernel."""
     layers = model.encoder_layers()
     if not all(type(layer) is EncoderLayer and type(layer.attention) is SelfAttention for layer in layers):
         return None
@@ -316,7 +316,7 @@ def encoder_stack(model: Transformer) -> Stack | None:
 
 
 def decoder_stack(model: Transformer) -> Stack | None:
-    """The ctypes structure of the decoder; None if a layer has no kernel."""
+    """Return the ctypes structure of the decoder; None if a layer has no kernel."""
     layers = model.decoder_layers()
     kinds = DecoderLayer, SelfAttention, CrossAttention
     if any((type(layer), type(layer.attention), type(layer.cross)) != kinds for layer in layers):
@@ -337,7 +337,7 @@ def make_stack(
     last: nn.Module,
     pre_norm: bool,
 ) -> Stack | None:
-    """The structure of a stack, or None if the kernel does not support it.
+    """Return the structure of a stack, or None if the kernel does not support it.
 
     The kernel has no dropout and no experts; it needs contiguous float32 weights and layers of one shape.
     """
@@ -383,7 +383,7 @@ def make_stack(
 
 
 def weights_of(layer: EncoderLayer | DecoderLayer) -> dict[str, Tensor]:
-    """The weights of a layer by their names in the kernels.
+    """Return the weights of a layer by their names in the kernels.
 
     The bias of the keys of the memory is left out: it shifts all scores of a query alike.
     """
@@ -412,7 +412,7 @@ def weights_of(layer: EncoderLayer | DecoderLayer) -> dict[str, Tensor]:
 
 
 def matrices_of(layer: EncoderLayer | DecoderLayer) -> list[Tensor]:
-    """The weight matrices of a layer that can be int8, in the order of transformer.h."""
+    """Return the weight matrices of a layer that can be int8, in the order of transformer.h."""
     weights = weights_of(layer)
     names = ["qkv", "attention_output", "expand", "contract"]
     names += ["cross_query", "cross_output", "cross_kv"] if isinstance(layer, DecoderLayer) else []
@@ -420,15 +420,15 @@ def matrices_of(layer: EncoderLayer | DecoderLayer) -> list[Tensor]:
 
 
 def int8_array(matrices: Sequence[QuantizedMatrix]) -> ctypes.Array[Int8Weight]:
-    """The int8 weights of a layer as an array for a kernel."""
+    """Return the int8 weights of a layer as an array for a kernel."""
     return (Int8Weight * len(matrices))(*(matrix.structure for matrix in matrices))
 
 
 def on_cpu(*tensors: Tensor) -> bool:
-    """Whether all tensors are in CPU memory, where a kernel can read them."""
+    """Return whether all tensors are in CPU memory, where a kernel can read them."""
     return all(tensor.device.type == "cpu" for tensor in tensors)
 
 
 def are_contiguous_float32(tensors: Iterable[Tensor]) -> bool:
-    """Whether all tensors are contiguous float32, as the kernels read them."""
+    """Return whether all tensors are contiguous float32, as the kernels read them."""
     return all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)
