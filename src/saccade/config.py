@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from saccade.errors import SaccadeError, UsageError, did_you_mean, nearest
+from saccade.errors import InputFileError, SaccadeError, UsageError, did_you_mean, nearest
 from saccade.strict_yaml import RecipeLoader
 from saccade.untrusted_files import check_plain, read_text, shown
 from saccade.usual_names import options_called
@@ -120,13 +120,15 @@ def describe_errors(kind: type[BaseModel], error: ValidationError, where: str, p
             case "missing" if path[-1].isdecimal():  # an item of a list
                 lines.append(f"setting {shown(hyphenated(prefix + '.'.join(path[:-1])))} has too few values")
                 advice = advice or "separate the values by commas"
+            case "too_long":
+                lines.append(f"setting {dotted} has too many values")
             case "missing":
                 lines.append(f"setting {dotted} is missing")
             case "value_error" if isinstance(detail["input"], Mapping):  # a conflict between settings
                 message = detail["msg"].removeprefix("Value error, ")
                 lines.append(f"{dotted}: {message}" if path else message)
             case _:
-                message = detail["msg"].removeprefix("Value error, ")
+                message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
                 lines.append(f"setting {dotted} cannot be {shown(detail['input'])}: {message}")
                 if detail["type"] == "literal_error":
                     guess = nearest(str(detail["input"]), re.findall("'([^']+)'", detail["ctx"]["expected"]))
@@ -188,18 +190,18 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         check_plain(values)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
-        raise SaccadeError(what, where=str(path), hint="name an existing YAML recipe") from None
+        raise InputFileError(what, where=str(path), hint="name an existing YAML recipe") from None
     except yaml.MarkedYAMLError as error:
         where = f"{path}, line {error.problem_mark.line + 1}" if error.problem_mark else str(path)
-        raise SaccadeError(f"invalid YAML: {error.problem}", where=where, hint=advice) from None
+        raise InputFileError(f"invalid YAML: {error.problem}", where=where, hint=advice) from None
     except yaml.reader.ReaderError as error:
         what = f"contains the character U+{error.character:04X}, which is invalid in YAML"
-        raise SaccadeError(what, where=str(path), hint=advice) from None
+        raise InputFileError(what, where=str(path), hint=advice) from None
     except (ValueError, RecursionError) as error:
         what = str(error) if isinstance(error, ValueError) else "is nested too deep"
-        raise SaccadeError(what, where=str(path), hint=advice) from None
+        raise InputFileError(what, where=str(path), hint=advice) from None
     if not isinstance(values, dict):
-        raise SaccadeError("contains no settings", where=str(path), hint=advice)
+        raise InputFileError("contains no settings", where=str(path), hint=advice)
     return underscored(values)  # type: ignore[no-any-return]
 
 

@@ -54,6 +54,10 @@ class UsageError(SaccadeError):
     exit_code = 2
 
 
+class InputFileError(SaccadeError):
+    """An error in a file or folder that the user names, on the command line too. The command exits with code 1."""
+
+
 def system_advice(error: OSError) -> str | None:
     """Return what to do about an error of the operating system; None if there is no advice for it."""
     return SYSTEM_ADVICE.get(error.errno or 0)

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from saccade.errors import SaccadeError, not_written
+from saccade.errors import InputFileError, not_written
 from saccade.file_names import is_file_name
 from saccade.untrusted_files import check_plain, parse_json, read_text, shown
 
@@ -209,6 +209,6 @@ def read_small_text(path: Path) -> str:
         raise damaged(path, what) from None
 
 
-def damaged(path: Path, why: str) -> SaccadeError:
+def damaged(path: Path, why: str) -> InputFileError:
     """Return the error for a damaged or invalid file."""
-    return SaccadeError(why, where=str(path), hint="the folder is damaged or invalid: copy it again, or use another")
+    return InputFileError(why, where=str(path), hint="the folder is damaged or invalid: copy it again, or use another")

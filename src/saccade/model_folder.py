@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers, save_tokenizers
-from saccade.errors import SaccadeError
+from saccade.errors import InputFileError, SaccadeError
 from saccade.folder import (
     atomic_folder,
     damaged,
@@ -133,8 +133,8 @@ def find_model_folder(path: Path) -> Path:
         if (candidate / CONFIG).is_file():
             return candidate
     if not path.exists():
-        raise SaccadeError("no such run or model folder", where=str(path), hint="train one: saccade train --help")
-    raise SaccadeError(
+        raise InputFileError("no such run or model folder", where=str(path), hint="train one: saccade train --help")
+    raise InputFileError(
         "contains no model",
         where=str(path),
         hint="name a run directory or a folder with config.json and model.safetensors",

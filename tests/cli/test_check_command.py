@@ -250,7 +250,6 @@ def test_several_corpora_and_a_recipe(
         ("check --source a --test-target b", "--test-source"),
         ("check --source a --data.vocab 3", "'data.vocab'"),
         ("check --sorce a", "'--source'"),
-        ("check --from nowhere --source a", "nowhere"),
     ],
 )
 def test_usage_errors(arguments: str, message: str, saccade: Saccade) -> None:

@@ -22,6 +22,30 @@ from saccade.errors import SaccadeError, UsageError
         ("train --learning-rate 1", "did you mean '--training.learning-rate'?"),
         ("train", "give --source FILE and --target FILE"),
         ("train --source a --training.learnin-rate 1", "did you mean 'learning-rate'?"),
+        ("train --lr 1", "did you mean '--training.learning-rate'?"),
+        ("train --layers 1", "did you mean '--model.encoder-layers' or '--model.decoder-layers'?"),
+        ("train --quite", "did you mean '--quiet'?"),
+        ("train --epochs 3", "did you mean '--training.max-epochs'?"),
+        ("train --fp16", "did you mean '--training.precision'?"),
+        ("train --src a", "did you mean '--source'?"),
+        ("train --source a --training.batch-size 1", "did you mean 'data.batch-tokens'?"),
+        ("train --source a --model.hidden-size 1", "did you mean 'model.width'?"),
+        ("train --source a --preset transformer", "'transformer' is a family; its presets: transformer-tiny"),
+        ("train --source a --training.optimizer adamw", "did you mean 'adam'?"),
+        ("train --source a --training.metrics blue", "did you mean 'bleu'?"),
+        ("train --source a --training.criterion bleu", "validation data"),
+        ("train --source a --training.max-steps", "'training.max-steps' needs a value"),
+        ("train --source a --data.cache", "'data.cache' needs a value"),
+        ("train --source a --training.betas 0.9", "'training.betas' has too few values"),
+        ("train --source a --training.betas 0.9,0.9,0.9", "'training.betas' has too many values"),
+        ("train --source a --model.dropout 2", "'model.dropout'"),
+        ("check --source a --training.metrics blue", "did you mean 'bleu'?"),
+        ("complexity --layers fuse", "did you mean 'fused'?"),
+        ("complexity --memory 0", "--memory 4"),
+        ("translate runs/x --beam-size 3", "did you mean '--beam'?"),
+        ("export runs/x --output y", "choose from: huggingface, onnx, ctranslate2"),
+        ("export runs/x --format hf --output y", "did you mean 'huggingface'?"),
+        ("evaluate runs/x --source a --reference b --metric wer", "did you mean 'word-error'?"),
         ("train --source a --trainig.seed 1", "did you mean 'training'?"),
         ("train --source a --training.max-steps many", "'training.max-steps'"),
         ("train --source a --training.schedule linear", "max-steps or max-epochs"),
@@ -64,6 +88,12 @@ def test_usage_errors_exit_with_2(arguments: str, message: str, saccade: Saccade
         ("train --source {lines} --target {latin} --output runs/new", "latin.txt, line 2: "),
         ("train --source {lines} --target {lines} --output {full}", "already exists"),
         ("train missing.yaml", "missing.yaml: "),
+        ("train --source {lines} --target {lines} --from missing --output runs/new", "'missing': "),
+        ("check --source {lines} --target {lines} --from {lines}", "'lines.txt': contains no model"),
+        (
+            "compare --models luong --source {lines} --target {lines} --test-source missing --test-reference x",
+            "missing: ",
+        ),
         ("train {faulty}", "did you mean 'max-steps'?"),
         ("train --resume {full}", "full: "),
         ("translate missing", "missing: "),
@@ -100,6 +130,24 @@ def test_input_errors_exit_with_1(
     assert result.err.splitlines()[-2 if "\n  " in result.err else -1].startswith("saccade: error: ")
     assert message in result.err
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ("--source lines.txt", "--target"),
+        ("--source lines.txt --target lines.txt --valid-source lines.txt", "--valid-target"),
+    ],
+)
+def test_missing_target_file_is_a_usage_error_and_leaves_no_run_directory(
+    arguments: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saccade: Saccade
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lines.txt").write_text("one\ntwo\n")
+    result = saccade("train", *arguments.split())
+    assert result.code == 2
+    assert f"give {option} FILE" in result.err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize("arguments", [("--debug", "info", "missing"), ("info", "missing", "--debug")])

@@ -198,7 +198,7 @@ def test_device_is_not_replaced(saccade: Saccade, fake: Callable[..., None]) -> 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--layers", "fusd"), 1, "did you mean 'fused'?"),
+        (("--layers", "fusd"), 2, "did you mean 'fused'?"),
         (("--lengths", "64,0"), 2, "--lengths: '0' is not a positive integer"),
         (("--lengths", "64,-128"), 2, "'-128' is not a positive integer"),
         (("--widths", "wide"), 2, "--widths: 'wide' is not a positive integer"),

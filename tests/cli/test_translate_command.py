@@ -113,9 +113,12 @@ def test_dotted_and_plain_decoding_options_agree(run: Path, saccade: Saccade) ->
     ("options", "message"),
     [
         (["--decoding.beem", "3"], "did you mean 'beam'?"),
-        (["--beam", "0"], "beam"),
+        (["--beam", "0"], "--beam cannot be 0"),
+        (["--beam", "0"], "saccade translate --help-all"),
+        (["--decoding.beam", "many"], "--decoding.beam cannot be 'many'"),
         (["--nbest", "9"], "beam"),
-        (["--temperature", "0.5"], "sample"),
+        (["--temperature", "0.5"], "add --sample, or leave --temperature out"),
+        (["--decoding.top-k", "5"], "add --sample, or leave --decoding.top-k out"),
         (["--training.seed", "3"], "decoding"),
     ],
 )

@@ -86,9 +86,9 @@ def complexity(
     json_path = None if json_file in (None, STANDARD_OUTPUT) else Path(str(json_file))
     check_outputs({"--json": json_path, "--csv": csv, "--plot": plot})
     if seconds <= 0:
-        raise UsageError(f"--seconds must be more than 0, not {seconds:g}")
+        raise UsageError(f"--seconds must be more than 0, not {seconds:g}", hint="give seconds, such as --seconds 1")
     if memory <= 0:
-        raise UsageError(f"--memory must be more than 0, not {memory:g}")
+        raise UsageError(f"--memory must be more than 0, not {memory:g}", hint="give gigabytes, such as --memory 4")
     if kernel % 2 == 0:
         raise UsageError(f"--kernel must be odd, not {kernel}", hint="a centered kernel has a middle position")
     length_list, width_list = numbers(lengths, "--lengths"), numbers(widths, "--widths")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +11,12 @@ import typer
 from saccade.cli.options.help_page import HelpPage
 from saccade.cli.options.run_help import TRAIN_OPTIONS, TRAIN_REST, describe_run
 from saccade.cli.options.settings import apply_settings, parse_run_settings
-from saccade.cli.options.training_run import Recipe, RunOptions, new_run_config
+from saccade.cli.options.training_run import Recipe, RunOptions, check_targets, new_run_config
 from saccade.cli.output.errors import signal_exit_code
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
+    from saccade.training.config_resolution import ResumedConfig
     from saccade.training.run import RunResult
 
 TRAIN_PAGE = HelpPage(describe_run, TRAIN_OPTIONS, TRAIN_REST)
@@ -57,10 +58,16 @@ def train(
 
 def resume_run(path: Path, settings: dict[str, Any]) -> RunResult:
     """Resume a run with changed settings."""
+    from saccade.training.checkpoints.resume_checks import check_resumable
     from saccade.training.config_resolution import resolve_resumed
     from saccade.training.run import continue_run
 
-    return continue_run(apply_settings(partial(resolve_resumed, path), settings))
+    def resolve(given: Mapping[str, Any]) -> ResumedConfig:
+        resumed = resolve_resumed(path, given)
+        check_resumable(resumed.before, resumed.config)
+        return resumed
+
+    return continue_run(apply_settings(resolve, settings))
 
 
 def start_run(recipe: Path | None, settings: dict[str, Any], options: RunOptions) -> RunResult:
@@ -70,4 +77,5 @@ def start_run(recipe: Path | None, settings: dict[str, Any], options: RunOptions
 
     config = new_run_config(recipe, settings, options, command="train")
     check_data_files(config.data, recipe_hint(recipe) if recipe is not None and not options.source else None)
+    check_targets(config.data)
     return train_run(config)

@@ -208,7 +208,7 @@ def risk_criterion(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_complete(config: RunConfig) -> None:
-    """Reject a config without training data, run directory, or needed validation data, or with an unknown metric."""
+    """Reject a config without training data or run directory, or whose validation cannot work."""
     if not config.data.source:
         raise SaccadeError("no training data", hint="give --source and --target, or a recipe")
     if config.output is None:
@@ -216,10 +216,20 @@ def check_complete(config: RunConfig) -> None:
     if config.training.start is None:  # a start model has its own tokenizers
         require_model_file(config.data.tokenizer)
         require_model_file(config.data.target_setting)
+    check_validation(config)
+
+
+def check_validation(config: RunConfig) -> None:
+    """Reject an unknown metric, and early stopping or a criterion without validation data."""
     needs_validation = config.training.patience or config.training.criterion != "loss"
     if needs_validation and not (config.data.valid_source or config.data.hold_out):
         raise SaccadeError(
             "early stopping and a criterion need validation data", hint="give --valid-source, or --data.hold-out 500"
         )
-    for name in config.training.metrics:
+    check_metrics(config.training)
+
+
+def check_metrics(training: TrainingConfig) -> None:
+    """Reject an unknown validation metric."""
+    for name in training.metrics:
         find_metric(name)

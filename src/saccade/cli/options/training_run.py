@@ -13,6 +13,7 @@ from saccade.cli.options.settings import apply_settings
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
+    from saccade.data.config import DataConfig
     from saccade.training.config import RunConfig
 
 RUNS = Path("runs")
@@ -88,15 +89,22 @@ def setting_value(value: str | Path | list[Path]) -> str | list[str]:
 def new_run_config(
     recipe: Path | None, settings: dict[str, Any], options: RunOptions, *, command: str, absolute_paths: bool = True
 ) -> RunConfig:
-    """The resolved config of a new run; `command` is named in the error message."""
+    """The resolved config of a new run; `command` is named in error messages."""
     from saccade.config import insert
+    from saccade.training.config_resolution import check_metrics, check_validation
 
     for name, value in options.overrides().items():
         insert(settings, name, value)
     defaults = {"output": str(free_directory(RUNS / (recipe.stem if recipe else default_run_name(settings))))}
-    config = apply_settings(
-        lambda given: resolve_run(recipe, given, defaults=defaults, absolute_paths=absolute_paths), settings
-    )
+
+    def resolve(given: Mapping[str, Any]) -> RunConfig:
+        config = resolve_run(recipe, given, defaults=defaults, absolute_paths=absolute_paths)
+        check_metrics(config.training)
+        if command == "train":  # `saccade check` reports it together with problems in the data
+            check_validation(config)
+        return config
+
+    config = apply_settings(resolve, settings, command=f"saccade {command}")
     if not config.data.source:
         raise UsageError(
             "no training data is named",
@@ -149,6 +157,26 @@ def check_readable(paths: Iterable[str]) -> None:
             open_bytes(path).close()
         except OSError as error:
             raise unreadable(path, error) from None
+
+
+def check_targets(data: DataConfig) -> None:
+    """Raise an error for a file of single sentences without a target file, before a run directory is created."""
+    from saccade.data.reading.pair_files import pair_reader
+    from saccade.data.reading.text_lines import FileError
+
+    alone = [("--target", path) for path in data.source if not data.target]
+    if data.valid_source and not data.valid_target:
+        alone.append(("--valid-target", data.valid_source))
+    for option, path in alone:
+        try:
+            pair_reader(path)
+        except FileError as error:
+            if error.kind != "no-target":
+                raise
+            raise UsageError(
+                f"{path} has one text per line, and no {option} is given",
+                hint=f"give {option} FILE, or one file of pairs ending in .tsv, .csv, .jsonl or .parquet",
+            ) from None
 
 
 def free_directory(stem: Path) -> Path:

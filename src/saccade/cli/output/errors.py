@@ -63,7 +63,8 @@ def describe_error(error: BaseException) -> ErrorReport:
 
 def parser_message(error: typer.TyperException) -> str:
     """The message of the option parser in our style: no capital, no full stop."""
-    message = " ".join(error.format_message().replace("Value error, ", "").split())  # it may list choices over lines
+    found = error.format_message().replace("Value error, ", "").replace("Input should", "must")
+    message = " ".join(found.split())  # it may list choices over lines
     return message[:1].lower() + message[1:].removesuffix(".")
 
 

@@ -85,7 +85,7 @@ def pair_reader(path: str | Path) -> Callable[[str | Path, str, str, ErrorHandle
         "no-target",
         "has one text per line, and no target is given",
         file=path,
-        hint="give the target file with --target FILE, or one file of pairs ending in .tsv, .csv, .jsonl or .parquet",
+        hint="name the file of target sentences too, or one file of pairs ending in .tsv, .csv, .jsonl or .parquet",
     )
 
 
@@ -202,7 +202,7 @@ def read_parquet(path: str | Path, source_column: str, target_column: str, on_er
                         on_error(error)
                         continue
                     yield pair
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:  # a column name may not be UTF-8
         if isinstance(error, OSError) and error.errno is not None:  # without errno, the content is invalid
             on_error(unreadable(path, error))
             return

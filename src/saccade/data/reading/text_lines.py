@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from saccade.errors import SaccadeError
+from saccade.errors import InputFileError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_LINE_LENGTH = 10_000_000
@@ -17,7 +17,7 @@ MAX_LINE_LENGTH = 10_000_000
 READ_SIZE = 1 << 18  # bytes
 
 
-class FileError(SaccadeError):
+class FileError(InputFileError):
     """An error in an input file; `kind`, `file` and `line` are attributes."""
 
     def __init__(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from saccade.errors import SaccadeError, did_you_mean
+from saccade.errors import UsageError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -216,5 +216,5 @@ def select_layers(names: list[str]) -> dict[str, Layer]:
     """Return the layers with these names, in the order of the table."""
     for name in names:
         if name not in LAYERS:
-            raise SaccadeError(f"unknown layer '{name}'", hint=did_you_mean(name, LAYERS))
+            raise UsageError(f"unknown layer '{name}'", hint=did_you_mean(name, LAYERS))
     return {name: layer for name, layer in LAYERS.items() if name in names}

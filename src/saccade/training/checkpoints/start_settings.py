@@ -9,7 +9,7 @@ from typing import Any
 from saccade.config import build, merge
 from saccade.data.config import DataConfig
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers
-from saccade.errors import SaccadeError
+from saccade.errors import InputFileError, SaccadeError
 from saccade.folder import damaged, read_json
 from saccade.model_folder import CONFIG, find_model_folder
 from saccade.models.registry import FAMILIES, Choice, choose, load_family, presets
@@ -60,9 +60,9 @@ def find_start_folder(start: str) -> Path:
     try:
         return find_model_folder(Path(start))
     except OSError as error:  # for example an invalid file name
-        raise SaccadeError(f"{shown(start, 200)} cannot be read: {error.strerror}", hint=advice) from None
+        raise InputFileError(f"{shown(start, 200)} cannot be read: {error.strerror}", hint=advice) from None
     except SaccadeError as error:  # the message names the path, because it is the value of a setting
-        raise SaccadeError(f"{shown(start, 200)}: {error.what}", hint=advice) from None
+        raise InputFileError(f"{shown(start, 200)}: {error.what}", hint=advice) from None
 
 
 def merge_model_settings(choice: Choice, given: Mapping[str, Any], start: str, where: str) -> dict[str, Any]:
