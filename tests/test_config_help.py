@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from saccade.config import Config
-from saccade.config_help import HelpGroup, SettingHelp, describe, range_of, type_name
+from saccade.config_help import HelpGroup, HelpType, SettingHelp, describe, range_of, type_name
 
 RARE = HelpGroup("Rare settings")
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -29,6 +29,7 @@ class Outer(Config):
     in meters."""
     flag: bool | None = None
     needed: str
+    path: Annotated[str, HelpType("a|FILE")] | None = None
 
 
 def test_every_setting_has_name_type_text_default_range_and_group() -> None:
@@ -41,6 +42,7 @@ def test_every_setting_has_name_type_text_default_range_and_group() -> None:
     assert by_name["size"] == SettingHelp("size", "int", "How big, in meters.", "", "1<=x<=9")
     assert by_name["flag"].type == "true|false"
     assert by_name["needed"].default == ""
+    assert by_name["path"].type == "a|FILE"
     assert {name for name, setting in by_name.items() if setting.group == RARE.title} == {
         *("rare.learning-rate", "rare.betas", "rare.names", "kind"),
     }

@@ -19,6 +19,12 @@ class HelpGroup(NamedTuple):
     title: str
 
 
+class HelpType(NamedTuple):
+    """A type as the help shows it, where the annotation of a field does not say it: choices that a validator checks."""
+
+    text: str
+
+
 class SettingHelp(NamedTuple):
     """What the help shows of one setting."""
 
@@ -53,8 +59,9 @@ def describe(
         if given is None and not info.is_required():
             given = info.get_default(call_default_factory=True)
         text = " ".join((info.description or "").split())
-        limits = range_of([*info.metadata, *nested_metadata(info.annotation)])
-        found.append(SettingHelp(dotted, type_name(info.annotation), text, format_value(given), limits, section))
+        notes = [*info.metadata, *nested_metadata(info.annotation)]
+        kind_shown = next((note.text for note in notes if isinstance(note, HelpType)), type_name(info.annotation))
+        found.append(SettingHelp(dotted, kind_shown, text, format_value(given), range_of(notes), section))
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, cast, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from saccade.config import Config
+from saccade.config_help import HelpType
 from saccade.errors import UsageError
 
 TokenizerKind = Literal["bpe", "unigram", "char", "byte", "word", "sentencepiece"]
@@ -46,7 +47,9 @@ def as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-TokenizerSetting = Annotated[str, AfterValidator(check_tokenizer)]
+TokenizerSetting = Annotated[
+    str, AfterValidator(check_tokenizer), HelpType("|".join([*TRAINABLE, f"FILE{MODEL_SUFFIX}"]))
+]
 Paths = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(as_tuple)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
