@@ -131,3 +131,25 @@ def test_every_command_obeys_quiet_and_verbose(
 
     assert messages("quiet", "--quiet") == []
     assert len(messages("verbose", "--verbose")) > len(messages("normal"))
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_ctrl_c_ends_a_long_search(engine: str, run: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.write_text("two\n" + "one hundred and seven " * 40_000 + "\ntwo\n")
+    arguments = ["translate", str(run), "--input", str(source), "--engine", engine]
+    # Untrained outputs of this length take minutes.
+    arguments += ["--decoding.min-length", "400", "--decoding.max-length", "500"]
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() != "\n"  # flushed, although the next line takes long
+        time.sleep(1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        rest, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert time.monotonic() - began < 10  # less than a second on a machine that has nothing else to do
+    assert rest == ""
+    assert "line 2" in message
+    assert message.rstrip().splitlines()[-1].endswith("after 1 of 3 lines; stdout holds the first 1")

@@ -50,10 +50,11 @@ def test_a_flag_that_is_not_set_changes_nothing(changes: dict[str, Any]) -> None
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("beam", [1, 4])
-def test_a_compiled_search_stops_within_a_step(beam: int) -> None:
+@pytest.mark.parametrize(("beam", "count", "length"), [(1, 4000, 30), (4, 4000, 30), (1, 200, 500)])
+def test_a_compiled_search_stops_within_a_step(beam: int, count: int, length: int) -> None:
+    """The last search is stopped in its encoder."""
     plan = TransformerPlan(sharp_model({"norm": "pre", "width": 64, "heads": 4, "feed_forward": 256}))
-    given = source_of([[*([5] * 30), 2]] * 4000)
+    given = source_of([[*([5] * length), 2]] * count)
     config = DecodingConfig(beam=beam, min_length=900, max_length=1000)
     stop = StopFlag()
     timer = threading.Timer(0.3, stop.set)

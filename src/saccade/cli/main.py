@@ -27,7 +27,7 @@ from saccade.cli.options.command import command_class
 from saccade.cli.options.flags import FLAGS, split_flags
 from saccade.cli.options.help_page import PLAIN_PAGE, HelpPage
 from saccade.cli.options.option_group import expand_option_groups
-from saccade.cli.output.errors import report
+from saccade.cli.output.errors import exit_if_busy, report
 from saccade.cli.output.standard_streams import open_closed_streams
 from saccade.cli.train import TRAIN_PAGE, train
 from saccade.cli.translate import TRANSLATE_PAGE, translate
@@ -102,7 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # raises here on a full disk or a closed pipe, rather than at interpreter exit
     except typer.Exit as exit_request:
         return exit_request.exit_code
-    except (Exception, KeyboardInterrupt) as error:
+    except KeyboardInterrupt as error:
+        code = report(error, debug=debug)
+        exit_if_busy(code)
+        return code
+    except Exception as error:
         return report(error, debug=debug)
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # raised by tokenizers; it derives from BaseException

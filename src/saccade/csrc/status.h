@@ -12,4 +12,7 @@ static inline void record(int *status, int own)
 }
 static inline int recorded(const int *status) { return __atomic_load_n(status, __ATOMIC_RELAXED); }
 
+/* Whether a flag is set that another thread may set at any time; `flag` may be NULL. */
+static inline int is_set(const int *flag) { return flag && __atomic_load_n(flag, __ATOMIC_RELAXED); }
+
 #endif

@@ -113,10 +113,10 @@ typedef struct {
 } hypothesis_buffers;
 
 /* The encoder over packed sentences: sentence i has the rows cu_seqlens[i] to cu_seqlens[i + 1], minus
- * cu_seqlens[0]. x (rows, width) is overwritten; out (rows, width) is the output of the last norm. Returns a
- * status. */
+ * cu_seqlens[0]. x (rows, width) is overwritten; out (rows, width) is the output of the last norm. Setting *stop
+ * ends it within a layer; `stop` may be NULL. Returns a status. */
 int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, const int64_t *cu_seqlens, float *x,
-                    float *out);
+                    float *out, const int *stop);
 
 /* The decoder for the next position of the hypotheses of several KV caches, concatenated. x (hypotheses, width) is
  * overwritten; out (hypotheses, width) is the output of the last norm. Returns a status. */

@@ -8,7 +8,7 @@
 /* Each thread owns a range of rows in all layers; only attention reads the rows of other threads. A thread whose
  * allocation failed still meets the others at every barrier. */
 int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, const int64_t *cu_seqlens, float *x,
-                    float *out)
+                    float *out, const int *stop)
 {
     stack_shape s = e->shape;
     int64_t width = s.width, begin = cu_seqlens[0], rows = cu_seqlens[sentences] - begin, longest = 0;
@@ -34,10 +34,11 @@ int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, cons
         for (int64_t l = 0; ready && l < s.layers; l++) {
             const encoder_layer_weights *w = e->layers + l;
             float *qkv = projections[l % 2];
-            record(&status, linear(1, count, width, 3 * width, own_out, w->qkv, w->forms, QKV,
-                                   qkv + first * 3 * width));
-#pragma omp barrier
-            for (int64_t row = first, sentence = 0; row < last; row++) {
+            if (!is_set(stop))
+                record(&status, linear(1, count, width, 3 * width, own_out, w->qkv, w->forms, QKV,
+                                       qkv + first * 3 * width));
+#pragma omp barrier /* that every thread meets, also after a stop */
+            for (int64_t row = first, sentence = 0; row < last && !is_set(stop); row++) {
                 while (cu_seqlens[sentence + 1] - begin <= row) sentence++;
                 int64_t length = cu_seqlens[sentence + 1] - cu_seqlens[sentence];
                 for (int64_t t = 0; t < length; t++) {
@@ -47,6 +48,7 @@ int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, cons
                 attend_row(s.heads, width / s.heads, length, keys, values, qkv + row * 3 * width, w->qkv_bias,
                            w->qkv_bias + 2 * width, scores, context + (row - first) * width, NULL, 0);
             }
+            if (is_set(stop)) continue;
             record(&status, linear(1, count, width, width, context, w->attention_output, w->forms, ATTENTION_OUTPUT,
                                    hidden));
             residual_layer_norm(s, count, hidden, w->attention_output_bias, w->norms[0], own_x, own_out);
@@ -60,6 +62,7 @@ int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, cons
     }
     free(projections[0]);
     free(projections[1]);
+    if (is_set(stop)) record(&status, STOPPED);
     return status;
 }
 
@@ -68,5 +71,5 @@ EXPORT int saccade_encoder_forward(int threads, const encoder_stack *e, int64_t 
 {
     for (int64_t i = 0; i < sentences; i++)
         if (cu_seqlens[i] < 0 || cu_seqlens[i + 1] < cu_seqlens[i]) return INDEX_OUT_OF_RANGE;
-    return encoder_forward(threads, e, sentences, cu_seqlens, x, out);
+    return encoder_forward(threads, e, sentences, cu_seqlens, x, out, NULL);
 }

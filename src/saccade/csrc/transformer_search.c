@@ -46,7 +46,7 @@ typedef struct {
 
 static int ended(const search_task *task)
 {
-    if (task->stop && __atomic_load_n(task->stop, __ATOMIC_RELAXED)) record(task->status, STOPPED);
+    if (is_set(task->stop)) record(task->status, STOPPED);
     return recorded(task->status) != SUCCESS;
 }
 
@@ -97,7 +97,7 @@ static int encode_group(int threads, const search_task *task, int64_t first, int
         for (int64_t row = 0; row < rows; row++)
             embed(width, s->embedding, s->tokens[begin + row], s->scale, s->positions, s->position_ids[begin + row],
                   x + row * width);
-        status = encoder_forward(threads, s->encoder, count, cu_seqlens, x, out);
+        status = encoder_forward(threads, s->encoder, count, cu_seqlens, x, out, task->stop);
     }
     if (status == SUCCESS) {
 #pragma omp parallel for num_threads(threads) if (rows * width * width >= 8 * PARALLEL_THRESHOLD) schedule(static)

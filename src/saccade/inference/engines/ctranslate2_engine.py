@@ -12,6 +12,8 @@ or the position table is too short, torch decodes the sentence again.
 from __future__ import annotations
 
 import math
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -33,7 +35,12 @@ PATIENCE = 1.0  # a beam search stops after this many times K finished hypothese
 BATCHES_PER_WORKER = 2  # submitted in advance: one that runs, one that waits
 NO_PENALTY = 1e-9  # length ** 1e-9 is 1; with 0 itself the runtime would stop at the first end symbol
 MAX_SUPPRESSED = 4  # tokens that may be suppressed at one position
+MIN_SLEEP, MAX_SLEEP = 1e-4, 1e-2  # seconds between two checks whether a result is done
 BATCH_TOKENS = 1024  # per worker in greedy search; beam search takes twice as many
+
+
+PENDING: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Results of the runtime that were not fetched: a batch that runs cannot be stopped."""
 
 
 class Batch(NamedTuple):
@@ -98,7 +105,7 @@ class CTranslate2Engine:
             for batch, pending in zip(batches, running, strict=True):
                 finished: dict[int, list[Hypothesis]] = {}
                 for index, result in zip(batch.indices, pending, strict=True):
-                    hypotheses = self.hypotheses(result.result(), limit(lengths[index]), request, divisors)
+                    hypotheses = self.hypotheses(wait_for(result), limit(lengths[index]), request, divisors)
                     if hypotheses is None:
                         unsolved.append(index)
                     else:
@@ -148,7 +155,9 @@ class CTranslate2Engine:
         """Submit a batch to the runtime; one pending result per source."""
         sources = [self.named_tokens(request.sources[index]) for index in batch.indices]
         limit = min(batch.limit, self.positions)
-        return list(self.runtime.translate_batch(sources, max_decoding_length=limit, **options))
+        pending = list(self.runtime.translate_batch(sources, max_decoding_length=limit, **options))
+        PENDING.update(pending)
+        return pending
 
     def named_tokens(self, source: SourceIds) -> list[str]:
         """Token names of a source, with the end symbol, which the runtime does not add."""
@@ -218,6 +227,21 @@ class CTranslate2Engine:
             for hypothesis in hypotheses
         ]
         return ranked(scored)[: settings.nbest]
+
+
+def wait_for(result: Any) -> Any:
+    """Wait for a result of the runtime, in short sleeps: Python cannot handle Ctrl-C while the runtime waits."""
+    seconds = MIN_SLEEP
+    while not result.done():
+        time.sleep(seconds)
+        seconds = min(2 * seconds, MAX_SLEEP)
+    PENDING.discard(result)
+    return result.result()
+
+
+def is_busy() -> bool:
+    """Whether a runtime works on batches; its destructor would wait for their end."""
+    return any(not result.done() for result in PENDING)
 
 
 Started = TypeVar("Started")
