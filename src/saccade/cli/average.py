@@ -57,7 +57,7 @@ def average(
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
-    """The newest checkpoints of a run."""
+    """Return the newest checkpoints of a run."""
     from saccade.training.checkpoints.checkpoint import list_checkpoints
     from saccade.training.runs.directory import RunDirectory
 
@@ -72,19 +72,19 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
 
 
 def find_weights(folder: Path) -> Path:
-    """The folder that holds the weights: the checkpoint itself, or the model folder of a run."""
+    """Return the folder that holds the weights: the checkpoint itself, or the model folder of a run."""
     return folder if is_checkpoint(folder) else find_model(folder)
 
 
 def find_model(folder: Path) -> Path:
-    """The model folder with the config and tokenizers for these weights; a checkpoint uses that of its run."""
+    """Return the model folder with the config and tokenizers for these weights; a checkpoint uses that of its run."""
     from saccade.model_folder import find_model_folder
 
     return find_model_folder(folder.resolve().parent.parent if is_checkpoint(folder) else folder)
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether this is a training checkpoint rather than a model folder."""
+    """Return whether this is a training checkpoint rather than a model folder."""
     from saccade.training.checkpoints.checkpoint import STATE
 
     return (folder / STATE).is_file()

@@ -152,7 +152,7 @@ def compare(
 
 
 def read_settings(context: typer.Context, recipe: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of all runs: data and decoding settings of the recipe, overridden by options."""
+    """Return the settings of all runs: data and decoding settings of the recipe, overridden by options."""
     from saccade.config import insert, merge
 
     settings = parse_run_settings(context)
@@ -173,7 +173,7 @@ def read_settings(context: typer.Context, recipe: Path | None, options: Mapping[
 
 
 def data_and_decoding(recipe: Path) -> dict[str, Any]:
-    """The data and decoding settings of a recipe; its model and training settings fit one model only."""
+    """Return the data and decoding settings of a recipe; its model and training settings fit one model only."""
     from saccade.config import read_yaml
     from saccade.training.config_resolution import resolve_recipe
 
@@ -197,7 +197,7 @@ def read_request(
     output: Path,
     sentence: str | None,
 ) -> Request:
-    """The comparison request; raises an error at once if a run of it could not finish."""
+    """Return the comparison request; raises an error at once if a run of it could not finish."""
     from saccade.config import merge
     from saccade.studies.comparison.budget import read_budget
     from saccade.studies.comparison.request import Request, find_entries
@@ -234,7 +234,7 @@ def read_request(
 
 
 def command_line(recipe: Path | None, given: Mapping[str, Any], dotted: Sequence[str]) -> str:
-    """The command that repeats this comparison on any machine: it contains no absolute path."""
+    """Return the command that repeats this comparison on any machine: it contains no absolute path."""
     lines = [["saccade", "compare", *([portable(recipe)] if recipe else [])]]
     for name, value in given.items():
         several = value if isinstance(value, list) else [value]
@@ -249,7 +249,7 @@ def command_line(recipe: Path | None, given: Mapping[str, Any], dotted: Sequence
 
 
 def portable(word: str | Path) -> str:
-    """An absolute path becomes relative to the current directory, or its last name; other words stay unchanged."""
+    """Return an absolute path relative to the current directory, or its last name; other words stay as they are."""
     path = Path(word)
     if not path.is_absolute():
         return str(word)

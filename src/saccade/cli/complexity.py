@@ -192,7 +192,7 @@ def find_longest_paths(
 
 
 def line_of(found: Measurement) -> str:
-    """The progress line of one measurement."""
+    """Return the progress line of one measurement."""
     from saccade.studies.complexity.report import format_milliseconds
 
     what = f"{found.layer}, d = {found.width}, n = {found.length:,}"
@@ -220,12 +220,12 @@ def print_tables(findings: Findings) -> None:
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """The findings with a description of the machine."""
+    """Return the findings with a description of the machine."""
     return {"machine": machine(findings), **findings.to_json()}
 
 
 def machine(findings: Findings) -> dict[str, str | int]:
-    """The system, the torch build and the threads of the measuring processes (0 if nothing was measured)."""
+    """Return the system, the torch build and the threads of the measuring processes (0 if nothing was measured)."""
     import platform
 
     import torch

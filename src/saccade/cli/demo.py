@@ -61,7 +61,7 @@ def demo(
 
 
 def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
-    """The config of the demo run."""
+    """Return the config of the demo run."""
     from saccade.training.config_resolution import resolve_config
 
     return resolve_config(
@@ -95,14 +95,14 @@ def demo_config(directory: Path, minutes: float = MINUTES) -> RunConfig:
 
 
 def make_numbers() -> NumberSplit:
-    """The training, validation and test numbers, without overlap."""
+    """Return the training, validation and test numbers, without overlap."""
     from saccade.data.number_words import number_pairs
 
     return number_pairs(train=20_000, valid=500, test=1_000, below=1_000_000, seed=1)
 
 
 def new_directory(given: Path | None) -> Path:
-    """The requested directory, which must be new or empty, or the first free one of demo, demo-2, demo-3 …"""
+    """Return the requested directory, which must be new or empty, or the first free one of demo, demo-2, demo-3 …"""
     path = given or Path("demo")
     number = 2
     while given is None and path.exists():
@@ -162,7 +162,7 @@ with your own sentence pairs:
 
 
 def program() -> str:
-    """How to call this program: by its name if it is on the PATH, otherwise by its path."""
+    """Return the command that calls this program: its name if it is on the PATH, otherwise its path."""
     called = Path(sys.argv[0])
     found = shutil.which("saccade")
     if found is not None and (called.name != "saccade" or Path(found).resolve() == called.resolve()):

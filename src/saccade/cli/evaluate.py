@@ -265,7 +265,7 @@ def load_comet_test_set(
 
 
 def choose_metrics(references: Sequence[Sequence[str]], *, with_model: bool) -> list[str]:
-    """The default metrics for these references."""
+    """Return the default metrics for these references."""
     from saccade.evaluation.default_metrics import default_metrics
 
     return [*default_metrics(references), *([PERPLEXITY] if with_model else [])]
@@ -287,14 +287,14 @@ def search_settings(
     beam: int | None,
     lexicons: LexiconOptions,
 ) -> DecodingConfig:
-    """The decoding settings of a translator; also loads its lexicons."""
+    """Return the decoding settings of a translator; also loads its lexicons."""
     settings = decoding_settings(translator, context, {"beam": beam, "nbest": 1})
     lexicons.load(translator, settings)
     return settings
 
 
 def translate_all(translator: Translator, settings: DecodingConfig, sources: Sequence[str], work: Task) -> list[str]:
-    """The best output for each source sentence."""
+    """Return the best output for each source sentence."""
     outputs: list[str] = []
     for translation in translator.stream(sources, settings, scores=False):
         outputs.append(translation.text)
@@ -325,7 +325,7 @@ def score_all(
 
 
 def score_perplexity(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> Score:
-    """The perplexity of the references under the model."""
+    """Return the perplexity of the references under the model."""
     from saccade.evaluation.perplexity import perplexity_score
 
     pairs = translator.score(sources, targets)
@@ -371,7 +371,7 @@ def find_intervals(
 
 
 def make_report(scores: list[Score], count: int, intervals: dict[str, Interval]) -> Report:
-    """The scores as one report."""
+    """Return the scores as one report."""
     from saccade.evaluation.report import Report
 
     return Report(scores, count, intervals)

@@ -33,7 +33,7 @@ def info(
 
 
 def model_facts(folder: Path) -> dict[str, Any]:
-    """Facts from the model folder alone."""
+    """Return facts from the model folder alone."""
     from saccade.config import build
     from saccade.decoding.config import DecodingConfig
     from saccade.folder import verify
@@ -71,7 +71,7 @@ def model_facts(folder: Path) -> dict[str, Any]:
 
 
 def training_facts(directory: Path) -> dict[str, Any] | None:
-    """The training cost from the newest checkpoint of a run, if there is one."""
+    """Return the training cost from the newest checkpoint of a run, if there is one."""
     from saccade.training.checkpoints.checkpoint import list_checkpoints, load_state
     from saccade.training.runs.directory import RunDirectory
 
@@ -84,7 +84,7 @@ def training_facts(directory: Path) -> dict[str, Any] | None:
 
 
 def evaluations(directory: Path) -> dict[str, dict[str, float | None]]:
-    """The scores in a run's eval/ directory, by test set and by metric."""
+    """Return the scores in a run's eval/ directory, by test set and by metric."""
     from saccade.folder import damaged, read_json
 
     found: dict[str, dict[str, float | None]] = {}
@@ -100,7 +100,7 @@ def evaluations(directory: Path) -> dict[str, dict[str, float | None]]:
 
 
 def lines_of(values: dict[str, Any]) -> list[str]:
-    """The facts as text, one per line."""
+    """Return the facts as text, one per line."""
     vocabulary = values["vocabulary"]
     source, target = vocabulary["source"], vocabulary["target"]
     sizes = f"{source['size']:,} {source['kind']} tokens"
@@ -129,12 +129,12 @@ def lines_of(values: dict[str, Any]) -> list[str]:
 
 
 def listing(settings: dict[str, Any]) -> str:
-    """Settings in one line, with the names of the command line."""
+    """Return settings in one line, with the names of the command line."""
     return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in settings.items())
 
 
 def verification_line(found: dict[str, Any]) -> str:
-    """The verified files, and the time of verification alone and with loading."""
+    """Return the verified files, and the time of verification alone and with loading."""
     what = f"{found['files']} files, {found['megabytes']:.1f} MB, match their SHA-256"
     cost = f"{1000 * found['seconds']:.0f} ms alone, {1000 * found['loading_seconds']:.0f} ms with loading"
     return f"verified    {what}: {cost}"

@@ -104,7 +104,7 @@ PIECES = EntryLimits(50, 0.0001)  # recall: the search considers only these
 
 
 def tokenizers_of(run: Path) -> Tokenizers:
-    """The tokenizers of a model; a character or byte vocabulary is an error."""
+    """Return the tokenizers of a model; a character or byte vocabulary is an error."""
     from saccade.data.tokenizers.tokenizer_pair import load_tokenizers
     from saccade.model_folder import find_model_folder
 
@@ -133,7 +133,7 @@ def check_lexicon_path(output: Path, inputs: list[Path], *, overwrite: bool) -> 
 
 
 def data_config(values: dict[str, Any]) -> DataConfig:
-    """The data config; invalid values are a UsageError."""
+    """Return the data config; invalid values are a UsageError."""
     from saccade.config import build
     from saccade.data.config import DataConfig
 

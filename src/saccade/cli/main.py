@@ -123,7 +123,7 @@ def run(words: Sequence[str]) -> None:
 
 
 def level_of(flags: set[str]) -> messages.Level:
-    """What --quiet and --verbose ask for."""
+    """Return the message level that --quiet and --verbose select."""
     quiet, verbose = bool(flags & {"--quiet", "-q"}), bool(flags & {"--verbose", "-v"})
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other", hint="give one of the two")

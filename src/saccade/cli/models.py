@@ -42,7 +42,7 @@ def models(
 
 
 def count_parameters(choice: Any, vocabulary: int) -> int:
-    """The number of parameters, counted on the meta device without allocating memory."""
+    """Return the number of parameters, counted on the meta device without allocating memory."""
     import torch
 
     from saccade.interface import VocabularySizes

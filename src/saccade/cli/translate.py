@@ -150,7 +150,7 @@ def translate(
 
 
 def shows_results(output_file: Path | None) -> bool:
-    """Whether the results go to a terminal, where they show the progress themselves."""
+    """Return whether the results go to a terminal, where they show the progress themselves."""
     return output_file is None and sys.stdout.isatty()
 
 
@@ -183,11 +183,11 @@ class OutputFields:
     alignment: bool
 
     def of_all(self, translation: Translation) -> list[dict[str, Any]]:
-        """The fields of every candidate."""
+        """Return the fields of every candidate."""
         return [self.of_candidate(translation.source, candidate) for candidate in translation.candidates]
 
     def of_candidate(self, source: str, candidate: Candidate) -> dict[str, Any]:
-        """The fields of one candidate; an infinite score becomes null, because JSON has no infinity."""
+        """Return the fields of one candidate; an infinite score becomes null, because JSON has no infinity."""
         fields: dict[str, Any] = {"text": candidate.text}
         if self.scores:
             fields |= {
@@ -201,7 +201,7 @@ class OutputFields:
         return fields
 
     def alignment_fields(self, source: str, candidate: Candidate) -> dict[str, Any]:
-        """The tokens of both sides and their alignment; empty for an empty output.
+        """Return the tokens of both sides and their alignment; empty for an empty output.
 
         The parts of a long input are aligned one by one.
         """
@@ -230,18 +230,18 @@ class Record:
 
 
 def text_lines(record: Record) -> Iterable[str]:
-    """One line per candidate; with several outputs per input, each line starts with the number of the input."""
+    """Return one line per candidate; with several outputs per input, each line starts with the number of the input."""
     numbers = [str(record.index)] if record.numbered else []
     return [SEPARATOR.join([*numbers, *columns(candidate)]) for candidate in record.candidates]
 
 
 def tsv_lines(record: Record) -> Iterable[str]:
-    """One line per candidate, starting with its source."""
+    """Return one line per candidate, starting with its source."""
     return ["\t".join([record.source.replace("\t", " "), *columns(candidate)]) for candidate in record.candidates]
 
 
 def jsonl_lines(record: Record) -> Iterable[str]:
-    """One object per input: the fields of the best candidate and, if several were requested, a list of all."""
+    """Return one object per input: the fields of the best candidate and, if several were requested, a list of all."""
     values: dict[str, Any] = {"source": record.source, **record.candidates[0]}
     if record.numbered:
         values["candidates"] = record.candidates
@@ -249,7 +249,7 @@ def jsonl_lines(record: Record) -> Iterable[str]:
 
 
 def columns(candidate: Mapping[str, Any]) -> list[str]:
-    """Text, score and alignment, if present."""
+    """Return text, score and alignment, if present."""
     shown = [candidate["text"]]
     if "score" in candidate:
         shown.append("-inf" if candidate["score"] is None else f"{candidate['score']:.4f}")

@@ -83,14 +83,14 @@ def verify(
 
 
 def lines_of(equivalence: Equivalence) -> str:
-    """The result of one check as text: verdict and largest difference, then what was compared."""
+    """Return the result of one check as text: verdict and largest difference, then what was compared."""
     verdict = "ok" if equivalence.passed else "FAILED"
     figures = f"largest difference {equivalence.largest_difference:.1e}, tolerance {equivalence.tolerance:.0e}"
     return f"{equivalence.name:<18}  {verdict:<6}  {figures}\n{'':<28}{equivalence.detail}"
 
 
 def given_pairs(source: Path | None, target: Path | None, count: int) -> list[Pair]:
-    """The first pairs of the files named on the command line."""
+    """Return the first pairs of the files named on the command line."""
     from saccade.data.reading.pair_files import read_pairs
 
     if source is None:
@@ -99,7 +99,7 @@ def given_pairs(source: Path | None, target: Path | None, count: int) -> list[Pa
 
 
 def own_pairs(run: Path, folder: Path, count: int) -> list[Pair]:
-    """The first validation pairs of the run that the model belongs to, or else the first training pairs."""
+    """Return the first validation pairs of the run that the model belongs to, or else the first training pairs."""
     from saccade.data.reading.pair_stream import training_pairs, validation_pairs
     from saccade.training.config_resolution import load_saved_config
     from saccade.training.runs.directory import RunDirectory
@@ -121,5 +121,5 @@ def own_pairs(run: Path, folder: Path, count: int) -> list[Pair]:
 
 
 def first_pairs(pairs: Iterable[Pair], count: int) -> list[Pair]:
-    """The first `count` pairs."""
+    """Return the first `count` pairs."""
     return list(islice(pairs, count))

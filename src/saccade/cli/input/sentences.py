@@ -29,7 +29,7 @@ class SentenceInput:
 
     @classmethod
     def of(cls, sentences: Sequence[str] | None, file: Path | None) -> SentenceInput:
-        """The input that the command line names; sentences beside a file are an error."""
+        """Return the input that the command line names; sentences beside a file are an error."""
         file = None if is_standard(file) else file
         if not sentences:
             return cls(file)
@@ -47,7 +47,7 @@ class SentenceInput:
         return self.file is None and self.sentences is None and sys.stdin.isatty()
 
     def lines(self) -> Iterator[str]:
-        """The lines."""
+        """Return the lines."""
         from saccade.data.reading.pair_files import read_lines
 
         if self.sentences is not None:
@@ -55,7 +55,7 @@ class SentenceInput:
         return read_standard_input() if self.file is None else read_lines(self.file)
 
     def count(self) -> int | None:
-        """The number of lines if it can be known without reading a pipe."""
+        """Return the number of lines if it can be known without reading a pipe."""
         if self.sentences is not None:
             return len(self.sentences)
         if self.file is None:
@@ -70,12 +70,12 @@ class SentenceInput:
 
 
 def is_standard(path: Path | None) -> bool:
-    """Whether a path is `-`, for standard input or output."""
+    """Return whether a path is `-`, for standard input or output."""
     return path is not None and str(path) == STANDARD_STREAM
 
 
 def count_lines(descriptor: int) -> int | None:
-    """The number of lines from the current position of a regular file, which does not move.
+    """Return the number of lines from the current position of a regular file, which does not move.
 
     None for a pipe, and for a file that takes long to read.
     """
@@ -89,7 +89,7 @@ def count_lines(descriptor: int) -> int | None:
 
 
 def read_standard_input() -> Iterator[str]:
-    """The lines of standard input, decoded as UTF-8 regardless of the locale; empty input is allowed."""
+    """Yield the lines of standard input, decoded as UTF-8 regardless of the locale; empty input is allowed."""
     try:
         for line in Lines(sys.stdin.buffer.readline, "standard input"):
             if line is not None:
@@ -103,7 +103,7 @@ def read_standard_input() -> Iterator[str]:
 
 
 def standard_input_is_ready() -> bool:
-    """Whether standard input has data now; reading from a pipe may block."""
+    """Return whether standard input has data now; reading from a pipe may block."""
     try:
         return bool(select.select([sys.stdin.buffer], [], [], 0)[0])
     except (OSError, TypeError, ValueError):  # not a file, or the system can only select sockets

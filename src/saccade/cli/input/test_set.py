@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_file(path: Path) -> list[str]:
-    """All lines of a file."""
+    """Return all lines of a file."""
     from saccade.data.reading.pair_files import read_lines
 
     return list(read_lines(path))
@@ -22,7 +22,7 @@ def read_file(path: Path) -> list[str]:
 def read_test_set(
     source: Path | None, references: Sequence[Path], *, columns: tuple[str, str], keyed: bool, sources_needed: bool
 ) -> SourcesAndReferences:
-    """The sentences and their references, in separate files or in one file of pairs."""
+    """Return the sentences and their references, in separate files or in one file of pairs."""
     from saccade.data.reading.text_lines import FileError
     from saccade.evaluation.reference_files import read_aligned_references, read_keyed_references, read_pairs_to_score
 

@@ -89,8 +89,8 @@ def write_section(formatter: Any, title: str, rows: Sequence[tuple[str, str]]) -
     for usage, text in rows:
         lines = wrap(text, formatter.width, " " * column)
         fits = len(usage) <= column - 2 * len(INDENT)
-        first = f"{INDENT}{usage}".ljust(column)
-        formatter.write(f"{first}{lines.lstrip()}\n" if fits else f"{first}\n{lines}\n")
+        first = f"{INDENT}{usage}"
+        formatter.write(f"{first.ljust(column)}{lines.lstrip()}\n" if fits else f"{first}\n{lines}\n")
 
 
 def wrap(text: str, width: int, indent: str) -> str:

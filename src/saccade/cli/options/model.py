@@ -81,7 +81,7 @@ class LexiconOptions:
     ] = None
 
     def files(self) -> list[Path | None]:
-        """The files that are read, which no output may overwrite."""
+        """Return the files that are read, which no output may overwrite."""
         return [self.lexicon, self.vocabulary_shortlist]
 
     def load(self, translator: Translator, settings: DecodingConfig) -> None:
@@ -112,7 +112,7 @@ class System:
 
     @classmethod
     def from_options(cls, run: Path, options: EnsembleOptions) -> System:
-        """The system that the options name; --ensemble-mean and --ensemble-weights need --ensemble."""
+        """Return the system that the options name; --ensemble-mean and --ensemble-weights need --ensemble."""
         if not options.ensemble:
             for name in ("ensemble_mean", "ensemble_weights"):
                 if getattr(options, name) is not None:
@@ -148,7 +148,7 @@ class System:
         return translator
 
     def to_json(self) -> dict[str, Any]:
-        """The model paths and ensemble settings that a result depends on."""
+        """Return the model paths and ensemble settings that a result depends on."""
         values: dict[str, Any] = {"model": str(self.run)}
         if self.others:
             values["ensemble"] = [str(path) for path in self.others]

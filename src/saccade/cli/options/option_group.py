@@ -32,7 +32,7 @@ def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def flat_parameters(group: type) -> list[inspect.Parameter]:
-    """One keyword parameter per field of an option group."""
+    """Return one keyword parameter per field of an option group."""
     hints = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(

@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 def parse_settings(context: typer.Context) -> dict[str, Any]:
-    """The dotted settings of this command as a nested mapping."""
+    """Return the dotted settings of this command as a nested mapping."""
     from saccade.config import parse_overrides
 
     return parse_overrides(context.meta[SETTINGS])
 
 
 def parse_run_settings(context: typer.Context) -> dict[str, Any]:
-    """The dotted settings of a training run as a nested mapping."""
+    """Return the dotted settings of a training run as a nested mapping."""
     from saccade.training.config import RunConfig
 
     settings = parse_settings(context)
@@ -75,7 +75,7 @@ def apply_settings(
 def decoding_settings(
     translator: Translator, context: typer.Context, shortcuts: Mapping[str, Any] | None = None
 ) -> DecodingConfig:
-    """The decoding defaults of the model, overridden by dotted settings and by plain options that are not None."""
+    """Return the decoding defaults of the model, overridden by dotted settings and by the plain options given."""
     groups = parse_settings(context)
     for group in groups:
         if group != "decoding":

@@ -48,7 +48,7 @@ class DataOptions:
     valid_target: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --target.")] = None
 
     def overrides(self) -> dict[str, str | list[str]]:
-        """The given options as values of dotted settings."""
+        """Return the given options as values of dotted settings."""
         values: dict[str, Path | list[Path] | None] = {
             "data.source": self.source,
             "data.target": self.target,
@@ -76,20 +76,20 @@ class RunOptions(DataOptions):
     ] = None
 
     def overrides(self) -> dict[str, str | list[str]]:
-        """The given options as values of dotted settings."""
+        """Return the given options as values of dotted settings."""
         values = {"model.preset": self.preset, "training.start": self.start, "output": self.output}
         return super().overrides() | {name: setting_value(value) for name, value in values.items() if value}
 
 
 def setting_value(value: str | Path | list[Path]) -> str | list[str]:
-    """The value of an option as settings hold it."""
+    """Return the value of an option as settings hold it."""
     return [str(path) for path in value] if isinstance(value, list) else str(value)
 
 
 def new_run_config(
     recipe: Path | None, settings: dict[str, Any], options: RunOptions, *, command: str, absolute_paths: bool = True
 ) -> RunConfig:
-    """The resolved config of a new run; `command` is named in error messages."""
+    """Return the resolved config of a new run; `command` is named in error messages."""
     from saccade.config import insert
     from saccade.training.config_resolution import check_metrics, check_validation
 
@@ -116,7 +116,7 @@ def new_run_config(
 def resolve_run(
     recipe: Path | None, settings: Mapping[str, Any], *, defaults: Mapping[str, Any], absolute_paths: bool = True
 ) -> RunConfig:
-    """The config of a run from a recipe, or from the default preset if the settings name no model."""
+    """Return the config of a run from a recipe, or from the default preset if the settings name no model."""
     from saccade.config import merge
     from saccade.training.config_resolution import resolve_config, resolve_recipe
 
@@ -127,20 +127,20 @@ def resolve_run(
 
 
 def default_model(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The default preset, if the settings name no model."""
+    """Return the default preset, if the settings name no model."""
     model = settings.get("model", {})
     named = "preset" in model or "family" in model or start_name(settings)
     return {} if named else {"model": {"preset": DEFAULT_PRESET}}
 
 
 def default_run_name(settings: Mapping[str, Any]) -> str:
-    """The name of a run without a recipe: that of the run it starts from, its preset or its family."""
+    """Return the name of a run without a recipe: that of the run it starts from, its preset or its family."""
     model = settings.get("model", {})
     return start_name(settings) or str(model.get("preset") or model.get("family") or DEFAULT_PRESET)
 
 
 def start_name(settings: Mapping[str, Any]) -> str | None:
-    """The name of the run that `--from` names, if any."""
+    """Return the name of the run that `--from` names, if any."""
     start = settings.get("training", {}).get("start")
     if not isinstance(start, str) or not start:  # anything else is rejected when the config is built
         return None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def draw(explanation: Explanation) -> str:
-    """The attention map as text; in color on a terminal unless NO_COLOR is set."""
+    """Return the attention map as text; in color on a terminal unless NO_COLOR is set."""
     from saccade.plots.terminal_attention_map import draw_terminal
 
     return draw_terminal(
@@ -47,11 +47,11 @@ def save_heads_plot(explanation: Explanation, path: Path) -> None:
 
 
 def title_of(explanation: Explanation) -> dict[str, str]:
-    """The two lines of a title."""
+    """Return the two lines of a title."""
     return {"source": explanation.source, "output": explanation.target}
 
 
 def hard_alignment(explanation: Explanation) -> list[tuple[int, int]]:
-    """The source token with the largest weight for each target token, as pairs of positions (source, target) from 0."""
+    """Return the source position with the largest weight for each target position, as pairs from 0."""
     weights = explanation.alignment[:-1, :-1]  # without the end-of-sequence tokens
     return [(source, target) for target, source in enumerate(weights.argmax(dim=1).tolist())]

@@ -62,10 +62,10 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """The hidden sibling that is written first; it keeps the suffix, which may choose the format."""
+    """Return the hidden path beside a file that is written first; it keeps the suffix, which may select the format."""
     return path.with_name(f".{path.stem}.partial{path.suffix}")
 
 
 def is_replaceable(path: Path) -> bool:
-    """Whether the path can be replaced; devices and pipes, such as /dev/stdout, are written directly."""
+    """Return whether the path can be replaced; devices and pipes, such as /dev/stdout, are written directly."""
     return path.is_file() or not path.exists()

@@ -19,7 +19,7 @@ BROKEN_PIPE = 128 + 13  # SIGPIPE, which not every system has
 
 
 def signal_exit_code(signal_name: str) -> int:
-    """The exit code of a run that a signal interrupted."""
+    """Return the exit code of a run that a signal interrupted."""
     return INTERRUPTED if signal_name == "Ctrl-C" else 128 + signal.Signals[signal_name]
 
 
@@ -52,7 +52,7 @@ def exit_if_busy(code: int) -> None:
 
 
 def describe_error(error: BaseException) -> ErrorReport:
-    """The message and the exit code for any exception."""
+    """Return the message and the exit code for any exception."""
     if isinstance(error, SaccadeError):
         return ErrorReport(f"error: {error}", error.exit_code)
     if isinstance(error, typer.TyperException):
@@ -71,14 +71,14 @@ def describe_error(error: BaseException) -> ErrorReport:
 
 
 def parser_message(error: typer.TyperException) -> str:
-    """The message of the option parser in our style: no capital, no full stop."""
+    """Return the message of the option parser in our style: no capital, no full stop."""
     found = error.format_message().replace("Value error, ", "").replace("Input should", "must")
     message = " ".join(found.split())  # it may list choices over lines
     return message[:1].lower() + message[1:].removesuffix(".")
 
 
 def describe_os_error(error: OSError) -> str:
-    """The path, the error of the operating system, and advice."""
+    """Return the path, the error of the operating system, and advice."""
     what = error.strerror or str(error) or type(error).__name__
     where = "the output" if error.filename is None else os.fsdecode(error.filename)
     advice = system_advice(error)

@@ -27,7 +27,7 @@ def to_json(
     system: System | None,
     settings: DecodingConfig | None,
 ) -> dict[str, Any]:
-    """The report with the files and settings that it depends on."""
+    """Return the report with the files and settings that it depends on."""
     values = report.to_json()
     if system is not None:
         values |= system.to_json()
@@ -42,7 +42,7 @@ def to_json(
 
 
 def test_set_name(source: Path) -> str:
-    """The name of a test set: its file name without the language suffix and .gz."""
+    """Return the name of a test set: its file name without the language suffix and .gz."""
     name = Path(source.name.removesuffix(".gz")).stem
     return name if is_file_name(name) and not name.startswith(".") else "test"
 

@@ -61,7 +61,7 @@ def check_not_part_of_model(option: str, path: Path) -> None:
 
 
 def is_model(folder: Path) -> bool:
-    """Whether a folder holds weights with their description: a model, a checkpoint or an exported model."""
+    """Return whether a folder holds weights with their description: a model, a checkpoint or an exported model."""
     return any((folder / name).is_file() for name in WEIGHTS) and any(
         (folder / name).is_file() for name in DESCRIPTIONS
     )

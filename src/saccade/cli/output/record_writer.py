@@ -14,7 +14,7 @@ from saccade.errors import not_written
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[IO[str]]:
-    """The opened output file, or standard output."""
+    """Yield the opened output file, or standard output."""
     if path is None:
         yield sys.stdout
         return
@@ -44,7 +44,7 @@ class RecordWriter:
         self.file.flush()
 
     def complete(self) -> int:
-        """The number of records in the file; for a pipe or a terminal, those that were given to it."""
+        """Return the number of records in the file; for a pipe or a terminal, those that were given to it."""
         with suppress(OSError, ValueError):
             self.file.flush()
         count, size = self.given
@@ -55,7 +55,7 @@ class RecordWriter:
 
 
 def position(file: IO[str]) -> int | None:
-    """The position in a file in bytes; None for a pipe or a terminal."""
+    """Return the position in a file in bytes; None for a pipe or a terminal."""
     try:
         return os.lseek(file.fileno(), 0, os.SEEK_CUR)
     except (OSError, ValueError):  # a stream without a descriptor

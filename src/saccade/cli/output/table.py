@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 
 def format_table(rows: Sequence[Sequence[str]], *, right: Collection[str] = ()) -> str:
-    """Columns separated by two spaces; the first row is the header, and columns named in `right` are right-aligned."""
+    """Return columns separated by two spaces, under a header row; those named in `right` are right-aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:

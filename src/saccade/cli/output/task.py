@@ -28,7 +28,7 @@ class Task:
         self.show(count)
 
     def interruption(self) -> str:
-        """How far the task came, to follow `interrupted`: ` after 3 of 8 lines; nothing was written`."""
+        """Return the progress of the task, to follow `interrupted`: ` after 3 of 8 lines; nothing was written`."""
         total = "" if self.total is None else f" of {self.total:,}"
         return f" after {self.done:,}{total} {self.unit}; {self.written}" if self.unit else f"; {self.written}"
 
