@@ -41,7 +41,7 @@ BOLD = 1.2  # upper bound of the width of bold text relative to normal text
 PAD = 0.12  # inches around the figure, and between labels and cells
 GAP = 0.25  # between panels
 AXIS_TITLE = 0.2  # height of "source", width of "output"
-SCALE_SPACE, SCALE_WIDTH, MAX_SCALE_HEIGHT = 1.15, 0.14, 2.5
+SCALE_SPACE, SCALE_WIDTH, MIN_SCALE_HEIGHT, MAX_SCALE_HEIGHT = 1.15, 0.14, 0.8, 2.5
 SCALE_NOTE = 0.35  # below the color scale
 MIN_WIDTH = 3.6
 LINED_CELL = 0.09  # smaller cells have no lines between them
@@ -154,7 +154,7 @@ def arrange(
         y += label_width(piece for panel in row for piece in panel.source)
         tops.append(y)
         y += max(cell * len(panel.target) for panel in row) + GAP
-    scale_height = min(MAX_SCALE_HEIGHT, y - GAP - tops[0])
+    scale_height = min(MAX_SCALE_HEIGHT, max(MIN_SCALE_HEIGHT, y - GAP - tops[0]))
     return Layout(
         cell=cell,
         font=font,
