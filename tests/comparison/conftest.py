@@ -18,7 +18,7 @@ def quick() -> Iterator[None]:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_files, "plot_curves", lambda rows, path: None)
-        patch.setattr(tracking, "tensorboard_writer", lambda path, first_step: False)
+        patch.setattr(tracking.RunTracker, "begin", lambda self, settings: None)  # TensorBoard is slow to import
         yield
     torch.set_num_threads(threads)
 

@@ -215,5 +215,5 @@ def test_first_updates_are_logged_more_often_unless_the_interval_is_given(direct
         tracker.rewind(0, {})
         for step in range(1, 6):
             tracker.update(update(step, 1.0), Progress(step=step, seconds=1.0), None)
-        tracker.close()
+        tracker.close("finished")
         assert [int(row["step"]) for row in read_rows(directory.metrics)] == expected
