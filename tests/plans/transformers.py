@@ -63,15 +63,17 @@ def python_search(model: Transformer, source: Source, config: DecodingConfig) ->
 
 
 def tokens_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
-    return [[each.tokens for each in some] for some in found]
+    return [[each.tokens for each in hypotheses] for hypotheses in found]
 
 
 def assert_equal_hypotheses(found: list[list[Hypothesis]] | None, expected: list[list[Hypothesis]]) -> None:
-    """Equal tokens, and scores that are equal up to rounding."""
+    """Check that tokens are equal, and scores up to rounding."""
     assert found is not None, "the plan left the search to Python"
-    for some, others in zip(found, expected, strict=True):
-        assert [(each.tokens, each.finished) for each in some] == [(each.tokens, each.finished) for each in others]
-        for one, other in zip(some, others, strict=True):
+    for hypotheses, expected_hypotheses in zip(found, expected, strict=True):
+        assert [(each.tokens, each.finished) for each in hypotheses] == [
+            (each.tokens, each.finished) for each in expected_hypotheses
+        ]
+        for one, other in zip(hypotheses, expected_hypotheses, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-4)
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
             assert one.token_log_probabilities == pytest.approx(other.token_log_probabilities, abs=1e-4)
