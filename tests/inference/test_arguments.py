@@ -13,10 +13,13 @@ import pytest
 
 import saccade
 from inference.small_models import save_model
-from saccade.data.lexicon.lexicon_file import Lexicon
+from saccade.data.lexicon.lexicon_file import Lexicon, read_lexicon
+from saccade.data.reading.pair_files import read_pairs
 from saccade.errors import SaccadeError
+from saccade.evaluation.bootstrap import paired_bootstrap
+from saccade.evaluation.metrics import score
 from saccade.inference.translator import Translator
-from saccade.inference.unknown_words import words_of
+from saccade.training.run import resume
 
 
 @dataclass(frozen=True)
@@ -178,4 +181,28 @@ def test_checked_methods_keep_their_signatures() -> None:
     assert "nbest" not in inspect.signature(Translator.stream).parameters
     assert list(inspect.signature(Translator.score).parameters) == ["self", "sources", "targets"]
     assert Translator.score.__doc__
-    assert words_of.__doc__
+
+
+GUIDE: list[tuple[Any, list[Any]]] = [
+    (score, [call("bleu", ["a"], ["b"]), call("bleu", "abc", "abc"), call("chrf", ["a"], [None])]),
+    (
+        score,
+        [call("bleu", [None], [["a"]]), call("bleu", ["a"], [[None]]), call(5, ["a"], [["a"]]), call("bleu", 5, 5)],
+    ),
+    (paired_bootstrap, [call("chrf", ["a"], [None], [["a"]]), call("blue", ["a"], ["a"], [["a"]])]),
+    (resume, [call(5), call(None), call(b"x"), call("nowhere"), call("nowhere", 5), call("nowhere", {5: 5}), call()]),
+    (read_lexicon, [call(5), call(None), call(b"x"), call("nowhere")]),
+    (read_pairs, [call(5), call(5, 5), call("nowhere", 5), call(b"x")]),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "positional", "named"),
+    [(function, *arguments) for function, calls in GUIDE for arguments in calls],
+)
+def test_other_functions_of_the_guide_refuse_wrong_arguments(
+    function: Any, positional: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    with pytest.raises(SaccadeError) as caught:
+        run(function(*positional, **named))
+    assert caught.value.hint or caught.value.where

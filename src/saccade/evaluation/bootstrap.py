@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from saccade.arguments import check_choice
 from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import References, find_metric
 from saccade.evaluation.references import check_references
@@ -73,6 +74,7 @@ def paired_bootstrap(
     seed: int = 12345,
 ) -> Comparison:
     """Compare two systems on the same resamples of the test set."""
+    check_choice(name, "metric", SUFFICIENT_STATISTICS)
     value = SUFFICIENT_STATISTICS[name].value
     baseline_rows, system_rows = (statistics_of(name, one, references) for one in (baseline, system))
     return compare_statistics(name, baseline_rows, system_rows, value, samples=samples, seed=seed)

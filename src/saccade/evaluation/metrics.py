@@ -13,6 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from saccade.arguments import check_choice
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.evaluation.edit_distance import Unit, closest_edits
 from saccade.evaluation.references import check_references, reference_streams
@@ -70,8 +71,7 @@ def score(name: str, hypotheses: Sequence[str], references: References) -> Score
 
 def find_metric(name: str) -> Callable[[Sequence[str], References], Score]:
     """Return the function of a metric."""
-    if name not in METRICS:
-        raise SaccadeError(f"unknown metric '{name}'", hint=did_you_mean(name, METRICS))
+    check_choice(name, "metric", METRICS)
     return METRICS[name]
 
 

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from saccade.errors import SaccadeError
+from saccade.untrusted_files import shown
 
 
 def keyed_references(sources: Sequence[str], rows: Iterable[tuple[str, str]]) -> list[list[str]]:
@@ -28,6 +29,9 @@ def keyed_references(sources: Sequence[str], rows: Iterable[tuple[str, str]]) ->
 
 def check_references(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     """Raise an error for a test set that cannot be scored: unequal counts, no sentences, or no reference."""
+    hint = "give a list of strings; references are a list of lists, with all references of each sentence"
+    if not isinstance(hypotheses, Sequence) or not isinstance(references, Sequence) or isinstance(hypotheses, str):
+        raise SaccadeError("hypotheses and references are lists", hint=hint)
     if len(hypotheses) != len(references):
         raise SaccadeError(
             f"{len(hypotheses)} hypotheses, but {len(references)} references",
@@ -43,6 +47,9 @@ def check_references(hypotheses: Sequence[str], references: Sequence[Sequence[st
             )
         if not accepted:
             raise SaccadeError("the sentence has no reference", where=f"line {line}")
+        for text in (hypotheses[line - 1], *accepted):
+            if not isinstance(text, str):
+                raise SaccadeError(f"{shown(text)} is not a string", where=f"line {line}", hint=hint)
 
 
 def reference_streams(references: Sequence[Sequence[str]]) -> list[list[Any]]:

@@ -6,9 +6,11 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from saccade.arguments import check_call, check_mapping, path_of
 from saccade.config import flatten
 from saccade.distributed.group import Group, join_process_group, local_rank
 from saccade.errors import SaccadeError, not_written
@@ -61,9 +63,12 @@ def train(config: RunConfig) -> RunResult:
         return execute(RunContext(config, choice, directory, compute, group, tracker))
 
 
-def resume(path: Path, overrides: Mapping[str, Any] | None = None) -> RunResult:
+@check_call
+def resume(path: str | PathLike[str], overrides: Mapping[str, Any] | None = None) -> RunResult:
     """Resume a run from its newest intact checkpoint; limits may change, data and model may not."""
-    return continue_run(resolve_resumed(path, overrides))
+    if overrides is not None:
+        check_mapping(overrides, "overrides", hint='give a dict such as {"training": {"max_minutes": 20}}')
+    return continue_run(resolve_resumed(path_of(path, "path"), overrides))
 
 
 def continue_run(resumed: ResumedConfig) -> RunResult:

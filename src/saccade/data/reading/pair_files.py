@@ -12,6 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from saccade.arguments import path_of
 from saccade.data.reading.table_files import SOURCE_COLUMN, TARGET_COLUMN, Pair, read_csv, read_tsv
 from saccade.data.reading.text_lines import (
     MAX_LINE_LENGTH,
@@ -43,6 +44,7 @@ PARQUET_BYTES = 2**20  # a record batch up to this size is converted at once
 
 def read_lines(path: str | Path, *, on_error: ErrorHandler | None = None) -> Iterator[str]:
     """The lines of a UTF-8 file, plain or .gz; only a line feed ends a line, as in `wc -l` and `paste`."""
+    path_of(path, "path")  # a number would be the descriptor of an open file
     return (line for line in FileLines(path, on_error or raise_error) if line is not None)
 
 
@@ -56,7 +58,9 @@ def read_pairs(
 ) -> Iterator[Pair]:
     """The pairs of two line-aligned text files, or of one TSV, CSV, JSONL or Parquet file."""
     on_error = on_error or raise_error
+    path_of(source, "source")
     if target is not None:
+        path_of(target, "target")
         return read_aligned(source, target, on_error)
     try:
         reader = pair_reader(source)
