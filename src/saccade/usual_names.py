@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-LIMIT = ("training.max-steps",)
+LIMIT = ("training.max-steps", "budget")
+EPOCHS = ("training.max-epochs", "budget")
 RATE = ("training.learning-rate",)
 BATCH = ("data.batch-tokens", "batch-tokens", "decoding.batch-tokens")
 LAYERS = ("model.encoder-layers", "model.decoder-layers", "model.layers")
 WIDTH = ("model.width",)
 SOURCE = ("source", "input")
-TARGET = ("target", "reference")
+TARGET = ("target", "reference", "output")
 TOKENIZER = ("data.tokenizer", "tokenize")
 DEVICE = ("device", "training.device")
 PRECISION = ("training.precision", "precision")
@@ -30,13 +31,13 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "updates": LIMIT,
     "iterations": LIMIT,
     "after-batches": LIMIT,
-    "epochs": ("training.max-epochs",),
-    "epoch": ("training.max-epochs",),
-    "num-epochs": ("training.max-epochs",),
-    "num-train-epochs": ("training.max-epochs",),
-    "max-epoch": ("training.max-epochs",),
-    "max-epochs": ("training.max-epochs",),
-    "after-epochs": ("training.max-epochs",),
+    "epochs": EPOCHS,
+    "epoch": EPOCHS,
+    "num-epochs": EPOCHS,
+    "num-train-epochs": EPOCHS,
+    "max-epoch": EPOCHS,
+    "max-epochs": EPOCHS,
+    "after-epochs": EPOCHS,
     "minutes": ("training.max-minutes", "budget"),
     "max-minutes": ("training.max-minutes", "budget"),
     "max-time": ("training.max-minutes", "budget"),
@@ -141,8 +142,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "trg": TARGET,
     "train-tgt": TARGET,
     "train-target": TARGET,
-    "ref": ("reference", "target"),
-    "refs": ("reference", "target"),
+    "ref": ("reference", "test-reference", "target"),
+    "refs": ("reference", "test-reference", "target"),
     "references": ("reference", "test-reference", "target"),
     "hyp": ("hypotheses",),
     "hypothesis": ("hypotheses",),
@@ -155,9 +156,9 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "dev-source": ("valid-source",),
     "valid-tgt": ("valid-target",),
     "dev-target": ("valid-target",),
-    "test": ("source", "test-source"),
-    "test-src": ("test-source", "source"),
-    "test-file": ("source", "test-source"),
+    "test": ("test-source", "source", "input"),
+    "test-src": ("test-source", "source", "input"),
+    "test-file": ("test-source", "source", "input"),
     "vocab": ("data.vocabulary", "vocabulary"),
     "vocab-size": ("data.vocabulary", "vocabulary"),
     "vocabulary": ("data.vocabulary", "vocabulary"),
@@ -289,6 +290,20 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 SEVERAL = frozenset({LAYERS})
 """Options that are suggested together: encoder and decoder layers."""
 
+ARGUMENTS: Mapping[str, str] = {
+    "model": "RUN",
+    "model-path": "RUN",
+    "model-dir": "RUN",
+    "path": "RUN",
+    "run": "RUN",
+    "checkpoint": "RUN",
+    "config": "RECIPE",
+    "recipe": "RECIPE",
+    "text": "SENTENCE",
+    "sentence": "SENTENCE",
+}
+"""Our arguments without an option."""
+
 VALUES: Mapping[str, tuple[str, ...]] = {
     "transformer": ("transformer-tiny",),
     "base": ("transformer-base",),
@@ -351,13 +366,15 @@ VALUES: Mapping[str, tuple[str, ...]] = {
 """Our values, the most likely one first."""
 
 
-def options_called(name: str, valid: Collection[str]) -> list[str]:
-    """Return the options in `valid` that other toolkits call `name`; both have leading hyphens.
-
-    A dotted name such as `--training.lr` is looked up without its group, too.
-    """
+def candidates_for(name: str) -> tuple[str, ...]:
+    """Return our options that other toolkits call `name`; a name such as `--training.lr` is also known as `--lr`."""
     key = normalized(name)
-    candidates = OPTIONS.get(key) or OPTIONS.get(key.rpartition(".")[2], ())
+    return OPTIONS.get(key) or OPTIONS.get(key.rpartition(".")[2], ())
+
+
+def options_called(name: str, valid: Collection[str]) -> list[str]:
+    """Return the options in `valid` that other toolkits call `name`; all have leading hyphens."""
+    candidates = candidates_for(name)
     found = [f"--{candidate}" for candidate in candidates if f"--{candidate}" in valid]
     return found[:2] if candidates in SEVERAL else found[:1]
 

@@ -9,11 +9,11 @@ import typer
 from typer.core import TyperCommand
 
 from saccade.cli.options.flags import FLAGS
-from saccade.cli.options.help_page import HELP, HELP_ALL, PLAIN_PAGE, HelpPage, write_options
+from saccade.cli.options.help_page import HELP, HELP_ALL, PLAIN_PAGE, HelpPage, is_argument, write_options
 from saccade.cli.output.errors import parser_message
 from saccade.cli.output.json_output import STANDARD_OUTPUT
 from saccade.errors import SaccadeError, UsageError, nearest
-from saccade.usual_names import options_called
+from saccade.usual_names import ARGUMENTS, candidates_for, normalized, options_called
 
 SETTINGS = "saccade.settings"  # key of the unparsed dotted settings in a typer context
 EVERYTHING = "saccade.help-all"  # key that says whether --help-all was given
@@ -81,13 +81,23 @@ class Command(TyperCommand):
         return UsageError(parser_message(error), hint=advice)
 
     def unknown_option(self, name: str, ctx: Any) -> UsageError:
-        """Return an error that suggests the option that other toolkits call so, or else the nearest one."""
+        """Return an error that suggests the option or argument that other toolkits call so, else the nearest option."""
         names = [*self.plain_options(ctx), *FLAGS, *self.settings(ctx)]
         options = [option for option in names if option.startswith("--")]
-        usual = options_called(name, options)
-        guess = usual or [one for one in [nearest(name, options)] if one]
-        listed = "' or '".join(guess)
-        advice = f"did you mean '{listed}'? " if guess else ""
+        argument = ARGUMENTS.get(normalized(name))
+        candidates = candidates_for(name)
+        if "--model.FIELD" in options:  # any field that all compared models have
+            options += [f"--{candidate}" for candidate in candidates if candidate.startswith("model.")]
+        advice = ""
+        if argument in {parameter.metavar for parameter in self.params if is_argument(parameter)}:
+            advice = f"name it without an option, as {argument}; "
+        elif usual := options_called(name, options):
+            listed = "' or '".join(usual)
+            advice = f"did you mean '{listed}'? "
+        elif candidates:  # similar spelling would only mislead
+            advice = f"--{candidates[0]} is an option of saccade train; " if "." in candidates[0] else ""
+        elif guess := nearest(name, options):
+            advice = f"did you mean '{guess}'? "
         return UsageError(f"unknown option '{name}'", hint=f"{advice}see {ctx.command_path} {self.help_option}")
 
     @property
