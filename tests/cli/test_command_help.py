@@ -58,7 +58,7 @@ def test_help_lists_every_command_with_an_untruncated_summary(saccade: Saccade) 
 
 
 def test_no_arguments_prints_help(saccade: Saccade) -> None:
-    assert saccade().out == saccade("--help").out
+    assert saccade().out == saccade("--help").out == saccade("--help-all").out
 
 
 @pytest.mark.parametrize("command", COMMANDS)

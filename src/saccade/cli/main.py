@@ -25,7 +25,7 @@ from saccade.cli.lexicon import lexicon
 from saccade.cli.models import models
 from saccade.cli.options.command import command_class
 from saccade.cli.options.flags import FLAGS, split_flags
-from saccade.cli.options.help_page import PLAIN_PAGE, HelpPage
+from saccade.cli.options.help_page import HELP_ALL, PLAIN_PAGE, HelpPage
 from saccade.cli.options.option_group import expand_option_groups
 from saccade.cli.output.errors import exit_if_busy, report
 from saccade.cli.output.standard_streams import open_closed_streams
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         open_closed_streams()
         write_utf8()
         try:
-            run(words or ["--help"])
+            run(["--help"] if words in ([], [HELP_ALL]) else words)
         finally:
             sys.stdout.flush()  # raises here on a full disk or a closed pipe, rather than at interpreter exit
     except typer.Exit as exit_request:
