@@ -10,6 +10,7 @@ import pytest
 
 from saccade import messages
 from saccade.messages import Level
+from terminal import read_rest, read_until
 
 
 @pytest.fixture(autouse=True)
@@ -65,18 +66,11 @@ def test_messages_appear_above_the_bar_and_stdout_is_separate(monkeypatch, capsy
         monkeypatch.setattr(sys, "stderr", screen)
         with messages.progress("work", 3) as advance:
             advance(2)
-            shown = os.read(terminal, 10_000)
-            while b"work" not in shown:
-                shown += os.read(terminal, 10_000)
+            read_until(terminal, b"work")
             print("a result")
             messages.warn("look [bold]here[/bold]")
         messages.warn("after")
-    try:
-        while block := os.read(terminal, 10_000):
-            shown += block
-    except OSError:  # the end of a terminal
-        pass
-    os.close(terminal)
+    shown = read_rest(terminal)
     assert capsys.readouterr().out == "a result\n"
     assert b"look [bold]here[/bold]" in shown
     assert shown.rstrip().endswith(b"after")

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 MAX_DEPTH = 16  # nesting levels of plain data; the files that Saccade writes have at most five
 
 
-def read_text(path: str | Path, limit: int) -> str:
-    """Read the UTF-8 text of a regular file of at most `limit` bytes; a pipe or a device might not end."""
+def read_bytes(path: str | Path, limit: int) -> bytes:
+    """Read a regular file of at most `limit` bytes; a pipe or a device might not end."""
     with open(path, "rb", opener=open_nonblocking) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -26,8 +26,13 @@ def read_text(path: str | Path, limit: int) -> str:
         raw = file.read(min(status.st_size, limit) + 1)
     if len(raw) > limit:
         raise ValueError(f"larger than the limit of {limit:,} bytes")
+    return raw
+
+
+def read_text(path: str | Path, limit: int) -> str:
+    """Read the UTF-8 text of a regular file of at most `limit` bytes."""
     try:
-        return raw.decode("utf-8")
+        return read_bytes(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text (byte {error.start + 1:,})") from None
 

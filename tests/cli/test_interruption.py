@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from command_line import Saccade
 
+from terminal import read_rest, read_until
+
 COMMAND = [sys.executable, "-m", "saccade.cli.main"]
 
 
@@ -52,18 +54,11 @@ def test_a_bar_on_the_terminal_leaves_results_and_messages_alone(run: Path) -> N
         os.close(other_end)
         assert process.stdin is not None
         assert process.stdout is not None
-        shown = os.read(terminal, 10_000)  # the bar, after two seconds of waiting for input
-        while b"translating" not in shown:
-            shown += os.read(terminal, 10_000)
+        read_until(terminal, b"translating")  # the bar, after two seconds of waiting for input
         process.stdin.write(b"one\n\ntwo\n")
         process.stdin.close()
         result = process.stdout.read()
-        try:
-            while block := os.read(terminal, 10_000):
-                shown += block
-        except OSError:  # the end of a terminal
-            pass
-    os.close(terminal)
+        shown = read_rest(terminal)
     assert process.returncode == 0
     assert result.count(b"\n") == 3
     assert b"\x1b" not in result

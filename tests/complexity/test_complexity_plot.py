@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from plots.recorded_figures import record_figures
 from saccade.studies.complexity import plot
 from saccade.studies.complexity.findings import Findings
 from saccade.studies.complexity.layers import LAYERS, LayerSizes
@@ -29,10 +30,8 @@ def findings(layers: tuple[str, ...], *, memory: bool = True) -> Findings:
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that would have been saved."""
-    figures = []
-    monkeypatch.setattr(plot, "save_figure", lambda figure, path: figures.append(figure))
-    return figures
+    """Figures that are recorded instead of saved."""
+    return record_figures(monkeypatch, plot)
 
 
 def test_guide_lines_grow_as_n_and_n_squared(drawn) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import saccade
-from training.small_runs import MODEL, write_pairs
+from saccade.config import merge
+from training.small_runs import run_settings, write_pairs
 
 PACKAGE = Path(saccade.__file__).parent
 VARIANTS = [(), ("*.so",), ("plans",), ("plans", "csrc")]
@@ -61,18 +62,9 @@ def trained_and_translated(path: Path, config: dict[str, Any], model_folder: Pat
 
 def test_training_and_translating(tmp_path):
     write_pairs(tmp_path, 120, 4)
-    config = {
-        "model": {**MODEL, "dropout": 0.0},  # kernels and references draw other random numbers
-        "data": {
-            "source": str(tmp_path / "train.src"),
-            "target": str(tmp_path / "train.tgt"),
-            "hold_out": 20,
-            "tokenizer": "char",
-            "batch_tokens": 400,
-        },
-        "training": {"max_steps": 3, "validate_every": 3, "warmup_steps": 4, "metrics": ["bleu"], "device": "cpu"},
-        "decoding": {"beam": 2},
-    }
+    settings = run_settings(tmp_path, hold_out=20, max_steps=3, validate_every=3, metrics=["bleu"])
+    # Without dropout: kernels and references draw other random numbers.
+    config = merge(settings, {"model": {"dropout": 0.0}, "decoding": {"beam": 2}})
     found = {}
     for without in VARIANTS:
         path = tmp_path / f"without {' '.join(without)}"

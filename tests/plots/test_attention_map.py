@@ -8,30 +8,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from plots.example_attention import SOURCE, TARGET, WEIGHTS
+from plots.recorded_figures import record_figures
 from saccade.errors import SaccadeError
 from saccade.plots import heat_map_grid
 from saccade.plots.attention_map import column_count, plot_attention, plot_heads, plot_models
 from saccade.plots.heat_map_grid import HeatMap
 
-SOURCE = ["the", "big", "cat", "sleeps", "."]
-TARGET = ["die", "Katze", "schläft", "."]
-WEIGHTS = np.array(
-    [
-        [0.60, 0.10, 0.10, 0.10, 0.10],
-        [0.02, 0.30, 0.66, 0.01, 0.01],
-        [0.00, 0.00, 0.05, 0.95, 0.00],
-        [0.20, 0.20, 0.20, 0.20, 0.20],
-    ]
-)
 TITLE = {"source": "the big cat sleeps .", "output": "die Katze schläft ."}
 
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that would have been saved."""
-    figures = []
-    monkeypatch.setattr(heat_map_grid, "save_figure", lambda figure, path: figures.append(figure))
-    return figures
+    """Figures that are recorded instead of saved."""
+    return record_figures(monkeypatch, heat_map_grid)
 
 
 def maps(figure):

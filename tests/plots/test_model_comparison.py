@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from plots.recorded_figures import record_figures
 from saccade.evaluation.bootstrap import Interval
 from saccade.plots import model_comparison
 from saccade.plots.model_comparison import ScoreCurve, plot_by_length, plot_by_minutes
@@ -10,10 +11,8 @@ from saccade.plots.model_comparison import ScoreCurve, plot_by_length, plot_by_m
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that would have been saved."""
-    figures = []
-    monkeypatch.setattr(model_comparison, "save_figure", lambda figure, path: figures.append(figure))
-    return figures
+    """Figures that are recorded instead of saved."""
+    return record_figures(monkeypatch, model_comparison)
 
 
 def test_one_line_per_model_with_error_bars_at_its_intervals(drawn) -> None:

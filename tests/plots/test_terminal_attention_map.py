@@ -5,20 +5,10 @@ import re
 import numpy as np
 import pytest
 
+from plots.example_attention import SOURCE, TARGET, WEIGHTS
 from saccade.errors import SaccadeError
 from saccade.plots.terminal_attention_map import COLORS, SHADES, draw_terminal
 from saccade.plots.text_cells import cells
-
-SOURCE = ["the", "big", "cat", "sleeps", "."]
-TARGET = ["die", "Katze", "schläft", "."]
-WEIGHTS = np.array(
-    [
-        [0.60, 0.10, 0.10, 0.10, 0.10],
-        [0.02, 0.30, 0.66, 0.01, 0.01],
-        [0.00, 0.00, 0.05, 0.95, 0.00],
-        [0.20, 0.20, 0.20, 0.20, 0.20],
-    ]
-)
 
 
 def body(drawing: str, rows: int) -> list[str]:

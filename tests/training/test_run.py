@@ -29,7 +29,7 @@ from saccade.training.preflight.flops import flops_of_batch
 from saccade.training.run import resume, train
 from saccade.training.runs.lock import run_lock
 from saccade.training.validation import Validation
-from training.small_runs import MODEL, interrupted_after, log_of, write_pairs
+from training.small_runs import STEPS, interrupted_after, log_of, run_settings, write_pairs
 
 ABSENT = "mps" if torch.cuda.is_available() else "cuda"  # no machine has both
 
@@ -44,27 +44,8 @@ def data(tmp_path_factory):
 @pytest.fixture
 def config(data, tmp_path):
     def make(**changes) -> RunConfig:
-        values = {
-            "model": MODEL,
-            "data": {
-                "source": str(data / "train.src"),
-                "target": str(data / "train.tgt"),
-                "hold_out": 30,
-                "tokenizer": "char",
-                "batch_tokens": 400,
-            },
-            "training": {
-                "max_steps": 12,
-                "validate_every": 5,
-                "checkpoint_every": 4,
-                "log_every": 2,
-                "warmup_steps": 4,
-                "metrics": ["bleu", "exact-match"],
-                "device": "cpu",
-            },
-            "decoding": {"beam": 2},
-            "output": str(tmp_path / "run"),
-        }
+        settings = run_settings(data, hold_out=30, metrics=["bleu", "exact-match"], **STEPS)
+        values = {**settings, "decoding": {"beam": 2}, "output": str(tmp_path / "run")}
         return resolve_config(merge(values, changes), where="test")
 
     return make

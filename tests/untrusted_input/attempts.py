@@ -1,4 +1,4 @@
-"""Mutated inputs and what came of them: each is refused, or is exactly what its files say."""
+"""Loading mutated inputs: each is rejected, or the loaded object equals the content of its files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from saccade.training.config_resolution import resolve_recipe
 from untrusted_input.command import check_answer, command
 from untrusted_input.guard import guarded
 from untrusted_input.mutator import damage, mutate_bytes, mutate_json, mutate_lines
-from untrusted_input.pristine import files_of, resume_from, seal_again
+from untrusted_input.pristine import files_of, resume_from, update_manifest
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 PAIRS = [
@@ -43,22 +43,22 @@ PAIRS = [
 
 
 class Outcome(enum.Enum):
-    """What became of an input."""
+    """Result of loading an input."""
 
-    REFUSED = "refused"
+    REJECTED = "rejected"
     EQUAL = "loaded, equal to the original"
-    OTHER = "loaded, as the other thing that it says"
+    OTHER = "loaded, equal to the mutated content"
 
 
 class Subject(NamedTuple):
-    """A kind of input; `attempt` mutates one in a directory of its own and loads it."""
+    """A kind of input; `attempt` mutates an input in an empty directory and loads it."""
 
     name: str
     attempt: Callable[[Random, Path], Outcome]
 
 
 def run_attempts(subject: Subject, numbers: Iterable[int], directory: Path) -> Counter[Outcome]:
-    """Try inputs by their numbers; a failure names its number, so that it can be repeated."""
+    """Load mutated inputs by their numbers; a failure names its number, so that it can be repeated."""
     outcomes: Counter[Outcome] = Counter()
     for number in numbers:
         folder = directory / subject.name.replace(" ", "-")
@@ -72,66 +72,66 @@ def run_attempts(subject: Subject, numbers: Iterable[int], directory: Path) -> C
     return outcomes
 
 
-def load_or_refuse(directory: Path, load: Callable[[], Any]) -> Any:
-    """The loaded object, or None after a SaccadeError; any other error fails the test."""
-    refusal: SaccadeError | None = None
+def load_or_reject(directory: Path, load: Callable[[], Any]) -> Any:
+    """Return the loaded object, or None after a SaccadeError; any other error fails the test."""
+    rejection: SaccadeError | None = None
     loaded = None
     with guarded(directory):
         try:
             loaded = load()
         except SaccadeError as error:
-            refusal = error
-    if refusal is not None:
-        assert refusal.hint
-        assert len(str(refusal)) < 5000
+            rejection = error
+    if rejection is not None:
+        assert rejection.hint
+        assert len(str(rejection)) < 5000
     return loaded
 
 
-# Damage without a new manifest: always refused.
+# Damage without a new manifest: always rejected.
 
 
 def damaged_folder(folder: Path, load: Callable[[Path], Any]) -> Subject:
-    """Flips and cuts in any file of a sound folder, whose manifest stays as it was."""
+    """Flip bits or truncate files of a valid folder, with an unchanged manifest."""
 
-    def attempt(chooser: Random, directory: Path) -> Outcome:
+    def attempt(generator: Random, directory: Path) -> Outcome:
         copy = Path(shutil.copytree(folder, directory / folder.name))
-        file = chooser.choice(files_of(copy))
-        file.write_bytes(damage(file.read_bytes(), chooser))
+        file = generator.choice(files_of(copy))
+        file.write_bytes(damage(file.read_bytes(), generator))
         with guarded(directory), pytest.raises(SaccadeError) as caught:
             load(copy)
         assert str(copy) in str(caught.value)
         assert file.name in str(caught.value) or file.name == "manifest.json"
-        return Outcome.REFUSED
+        return Outcome.REJECTED
 
     return Subject(f"damaged {folder.name}", attempt)
 
 
 def load_checkpoint_at(path: Path) -> Any:
-    """A checkpoint by its path, as a resumed run loads it."""
+    """Load a checkpoint by its path, as a resumed run does."""
     return resume_from(path.parent)
 
 
-# Mutations with a new manifest: the parsers themselves must cope.
+# Mutations with a matching manifest: the parsers must detect them.
 
 
 def mutated_model(folder: Path, kind: str) -> Subject:
-    """Mutations of one or two files of a model folder."""
+    """Mutate one or two files of a model folder."""
     original = load_model_folder(folder)
 
-    def attempt(chooser: Random, directory: Path) -> Outcome:
+    def attempt(generator: Random, directory: Path) -> Outcome:
         copy = Path(shutil.copytree(folder, directory / folder.name))
         names = [file.name for file in files_of(copy) if file.name != "manifest.json"]
-        for name in chooser.sample(names, chooser.choice((1, 1, 2))):
-            mutate_file(copy / name, chooser)
-        seal_again(copy)
-        loaded = load_or_refuse(directory, lambda: load_for_translation(copy))
-        if chooser.random() < 0.1:
+        for name in generator.sample(names, generator.choice((1, 1, 2))):
+            mutate_file(copy / name, generator)
+        update_manifest(copy)
+        loaded = load_or_reject(directory, lambda: load_for_translation(copy))
+        if generator.random() < 0.1:
             with guarded(directory):
                 answer = command("info", copy)
             check_answer(answer)
             assert (answer.code == 0) == (loaded is not None)
         if loaded is None:
-            return Outcome.REFUSED
+            return Outcome.REJECTED
         check_model(loaded, copy)
         same = loaded.choice == original.choice and loaded.generation == original.generation
         same = same and equal_tensors(weights_of(loaded.model), weights_of(original.model))
@@ -142,39 +142,39 @@ def mutated_model(folder: Path, kind: str) -> Subject:
 
 
 def load_for_translation(folder: Path) -> Any:
-    """A model folder, with everything that a translation needs."""
+    """Load a model folder, with everything that a translation needs."""
     loaded = load_model_folder(folder)
     translator_from(loaded, where=str(folder))
     return loaded
 
 
-def mutate_file(path: Path, chooser: Random) -> None:
-    """A mutation that suits the file: of values if it is JSON, else or sometimes of bytes."""
+def mutate_file(path: Path, generator: Random) -> None:
+    """Mutate a file: usually values of JSON and of safetensors headers, otherwise bytes."""
     raw = path.read_bytes()
-    if path.suffix == ".json" and chooser.random() < 0.7:
-        path.write_text(json.dumps(mutate_json(json.loads(raw), chooser), indent=1), encoding="utf-8")
-    elif path.suffix == ".safetensors" and chooser.random() < 0.7:
-        path.write_bytes(mutate_head(raw, chooser))
+    if path.suffix == ".json" and generator.random() < 0.7:
+        path.write_text(json.dumps(mutate_json(json.loads(raw), generator), indent=1), encoding="utf-8")
+    elif path.suffix == ".safetensors" and generator.random() < 0.7:
+        path.write_bytes(mutate_header(raw, generator))
     else:
-        path.write_bytes(mutate_bytes(raw, chooser))
+        path.write_bytes(mutate_bytes(raw, generator))
 
 
-def mutate_head(raw: bytes, chooser: Random) -> bytes:
-    """A mutation of the head of a safetensors file, with its length corrected."""
+def mutate_header(raw: bytes, generator: Random) -> bytes:
+    """Mutate the header of a safetensors file, and correct its length."""
     length = int.from_bytes(raw[:8], "little")
-    head, data = raw[8 : 8 + length], raw[8 + length :]
-    if chooser.random() < 0.7:
-        head = json.dumps(mutate_json(json.loads(head), chooser)).encode()
+    header, data = raw[8 : 8 + length], raw[8 + length :]
+    if generator.random() < 0.7:
+        header = json.dumps(mutate_json(json.loads(header), generator)).encode()
     else:
-        head = mutate_bytes(head, chooser)
-    return len(head).to_bytes(8, "little") + head + data
+        header = mutate_bytes(header, generator)
+    return len(header).to_bytes(8, "little") + header + data
 
 
 def check_model(loaded: Any, folder: Path) -> None:
-    """What was loaded is what the files say, read by other means."""
+    """Check that a loaded model equals the content of the files, read independently."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    assert_says(config["model"], loaded.choice.dump())
-    assert_says(json.loads((folder / "generation.json").read_text(encoding="utf-8")), loaded.generation)
+    check_values(config["model"], loaded.choice.dump())
+    check_values(json.loads((folder / "generation.json").read_text(encoding="utf-8")), loaded.generation)
     assert equal_tensors(weights_of(loaded.model), load_file(folder / WEIGHTS))
     assert loaded.card == (folder / "README.md").read_bytes().decode("utf-8")
     for name, tokenizer in zip(("source", "target"), loaded.tokenizers, strict=True):
@@ -182,14 +182,14 @@ def check_model(loaded: Any, folder: Path) -> None:
         check_tokenizer(tokenizer, joint if joint.exists() else folder / f"tokenizer.{name}.json")
 
 
-def assert_says(said: Mapping[str, Any], loaded: Mapping[str, Any]) -> None:
-    """Every value that a file gives is the one that was loaded, if need be by another spelling of it."""
-    for name, value in said.items():
-        assert spelt(value) == spelt(loaded[name.replace("-", "_")]), (name, value)
+def check_values(stored: Mapping[str, Any], loaded: Mapping[str, Any]) -> None:
+    """Check that every value in a file was loaded, up to spelling: 16.0 and "16" are equal."""
+    for name, value in stored.items():
+        assert canonical(value) == canonical(loaded[name.replace("-", "_")]), (name, value)
 
 
-def spelt(value: Any) -> Any:
-    """One form for 16, 16.0 and "16", and for true, "yes" and 1."""
+def canonical(value: Any) -> Any:
+    """Convert 16, 16.0 and "16" to one value, and true, "yes" and 1."""
     words = {
         "true": 1.0,
         "t": 1.0,
@@ -213,12 +213,12 @@ def spelt(value: Any) -> Any:
 
 
 def equal_tensors(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
-    """Whether two sets of weights are bitwise equal."""
+    """Return whether two sets of weights are bitwise equal."""
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def equal_tokenizers(first: Tokenizer, second: Tokenizer) -> bool:
-    """Whether two tokenizers are equal."""
+    """Return whether two tokenizers are equal."""
     return (first.kind, first.normalization, first._backend.to_str()) == (
         second.kind,
         second.normalization,
@@ -227,7 +227,7 @@ def equal_tokenizers(first: Tokenizer, second: Tokenizer) -> bool:
 
 
 def check_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
-    """A tokenizer has exactly the vocabulary of its file, and works."""
+    """Check that a tokenizer has exactly the vocabulary of its file, and encodes text."""
     document = json.loads(path.read_text(encoding="utf-8"))
     assert (tokenizer.kind, tokenizer.normalization) == (document["kind"], document["normalization"])
     entries = document["tokenizer"]["model"]["vocab"]
@@ -242,15 +242,15 @@ def check_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
 
 
 def mutated_tokenizer(files: list[Path]) -> Subject:
-    """Mutations of tokenizer files alone."""
+    """Mutate tokenizer files."""
 
-    def attempt(chooser: Random, directory: Path) -> Outcome:
-        original = chooser.choice(files)
+    def attempt(generator: Random, directory: Path) -> Outcome:
+        original = generator.choice(files)
         path = Path(shutil.copy(original, directory / "tokenizer.json"))
-        mutate_file(path, chooser)
-        loaded = load_or_refuse(directory, lambda: Tokenizer.load(path))
+        mutate_file(path, generator)
+        loaded = load_or_reject(directory, lambda: Tokenizer.load(path))
         if loaded is None:
-            return Outcome.REFUSED
+            return Outcome.REJECTED
         check_tokenizer(loaded, path)
         return Outcome.EQUAL if equal_tokenizers(loaded, Tokenizer.load(original)) else Outcome.OTHER
 
@@ -258,20 +258,20 @@ def mutated_tokenizer(files: list[Path]) -> Subject:
 
 
 def mutated_recipe() -> Subject:
-    """Mutations of the shipped recipes, of lines and of bytes."""
+    """Mutate lines or bytes of the recipes in recipes/."""
 
-    def attempt(chooser: Random, directory: Path) -> Outcome:
-        original = chooser.choice(RECIPES)
+    def attempt(generator: Random, directory: Path) -> Outcome:
+        original = generator.choice(RECIPES)
         path = directory / "recipe.yaml"
-        if chooser.random() < 0.7:
+        if generator.random() < 0.7:
             path.write_bytes(
-                mutate_lines(original.read_text(encoding="utf-8"), chooser).encode("utf-8", "surrogatepass")
+                mutate_lines(original.read_text(encoding="utf-8"), generator).encode("utf-8", "surrogatepass")
             )
         else:
-            path.write_bytes(mutate_bytes(original.read_bytes(), chooser))
-        loaded = load_or_refuse(directory, lambda: resolve_recipe(path))
+            path.write_bytes(mutate_bytes(original.read_bytes(), generator))
+        loaded = load_or_reject(directory, lambda: resolve_recipe(path))
         if loaded is None:
-            return Outcome.REFUSED
+            return Outcome.REJECTED
         for group, values in read_yaml(path).items():
             if isinstance(values, dict):
                 check_group(group, values, loaded)
@@ -283,37 +283,37 @@ def mutated_recipe() -> Subject:
 
 
 def check_group(group: str, values: Mapping[str, Any], loaded: RunConfig) -> None:
-    """The plain numbers and words of a group are those of the config."""
+    """Check that the numbers and strings of a settings group are in the config."""
     found = getattr(loaded, group)
     found = found if isinstance(found, dict) else found.model_dump()
     for name, value in values.items():
         if isinstance(value, int | float | str) and not isinstance(found.get(name), tuple | list) and name != "preset":
             path = group == "data" and isinstance(value, str) and str(found[name]).endswith(value.strip("/").strip("."))
-            assert path or spelt(value) == spelt(found[name]), (group, name, value, found[name])
+            assert path or canonical(value) == canonical(found[name]), (group, name, value, found[name])
 
 
 def mutated_pairs() -> Subject:
-    """Mutations of files of pairs in every format."""
+    """Mutate files of pairs in every format."""
 
-    def attempt(chooser: Random, directory: Path) -> Outcome:
-        name = chooser.choice(("pairs.tsv", "pairs.csv", "pairs.jsonl", "pairs.parquet", "pairs.tsv.gz", "lines.txt"))
+    def attempt(generator: Random, directory: Path) -> Outcome:
+        name = generator.choice(("pairs.tsv", "pairs.csv", "pairs.jsonl", "pairs.parquet", "pairs.tsv.gz", "lines.txt"))
         path = directory / name
         raw = pairs_as(name, directory)
-        mutated = mutate_bytes(raw, chooser)
+        mutated = mutate_bytes(raw, generator)
         path.write_bytes(mutated)
         target = directory / "target.txt"
         target.write_text("".join(f"{pair.target}\n" for pair in PAIRS), encoding="utf-8")
-        loaded = load_or_refuse(directory, lambda: list(read_pairs(path, target if name == "lines.txt" else None)))
+        loaded = load_or_reject(directory, lambda: list(read_pairs(path, target if name == "lines.txt" else None)))
         if loaded is None:
-            return Outcome.REFUSED
-        assert loaded == read_plainly(path, target)
+            return Outcome.REJECTED
+        assert loaded == read_reference(path, target)
         return Outcome.EQUAL if loaded == PAIRS else Outcome.OTHER
 
     return Subject("data file", attempt)
 
 
 def pairs_as(name: str, directory: Path) -> bytes:
-    """The pairs in a format."""
+    """Write the pairs in the format of a file name."""
     if name == "lines.txt":
         return "".join(f"{pair.source}\n" for pair in PAIRS).encode()
     if name == "pairs.jsonl":
@@ -330,8 +330,8 @@ def pairs_as(name: str, directory: Path) -> bytes:
     return gzip.compress(raw) if name.endswith(".gz") else raw
 
 
-def read_plainly(path: Path, target: Path) -> list[Pair]:
-    """The pairs of a file, read in the slow and obvious way."""
+def read_reference(path: Path, target: Path) -> list[Pair]:
+    """Read the pairs of a file with a simple reference implementation."""
     if path.suffix == ".parquet":
         return [Pair(row["source"], row["target"]) for row in parquet.read_table(path).to_pylist()]
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -350,22 +350,22 @@ def read_plainly(path: Path, target: Path) -> list[Pair]:
 
 
 def mutated_checkpoint(folder: Path) -> Subject:
-    """Mutations of one or two files of a checkpoint."""
+    """Mutate one or two files of a checkpoint."""
     original = resume_from(folder.parent)
 
-    def attempt(chooser: Random, directory: Path) -> Outcome:
+    def attempt(generator: Random, directory: Path) -> Outcome:
         copy = Path(shutil.copytree(folder, directory / folder.name))
-        for name in chooser.sample((STATE, WEIGHTS, OPTIMIZER), chooser.choice((1, 1, 2))):
-            mutate_file(copy / name, chooser)
-        seal_again(copy)
-        state = load_or_refuse(directory, lambda: load_checkpoint_at(copy))
+        for name in generator.sample((STATE, WEIGHTS, OPTIMIZER), generator.choice((1, 1, 2))):
+            mutate_file(copy / name, generator)
+        update_manifest(copy)
+        state = load_or_reject(directory, lambda: load_checkpoint_at(copy))
         if state is None:
-            return Outcome.REFUSED
-        said = json.loads((copy / STATE).read_text(encoding="utf-8"))
-        for name, value in said["progress"].items():
+            return Outcome.REJECTED
+        stored = json.loads((copy / STATE).read_text(encoding="utf-8"))
+        for name, value in stored["progress"].items():
             if not isinstance(value, dict | list):
-                assert spelt(value) == spelt(getattr(state.progress, name))
-        assert said.get("logged", {}) == state.logged
+                assert canonical(value) == canonical(getattr(state.progress, name))
+        assert stored.get("logged", {}) == state.logged
         same = state == original and all(
             equal_tensors(load_file(copy / name), load_file(folder / name)) for name in (WEIGHTS, OPTIMIZER)
         )
@@ -375,7 +375,7 @@ def mutated_checkpoint(folder: Path) -> Subject:
 
 
 def table_of(rows: Mapping[str, Counter[Outcome]]) -> str:
-    """The outcomes as a table."""
+    """Format the outcomes as a table."""
     lines = ["", f"{'input':28} {'tried':>6} " + " ".join(f"{outcome.value:>40}" for outcome in Outcome)]
     for name, counts in rows.items():
         cells = " ".join(f"{counts[outcome]:>40,}" for outcome in Outcome)

@@ -1,4 +1,4 @@
-"""Crafted inputs: each is a function that makes it, named after its fault, and what the refusal must name."""
+"""Crafted inputs: each has a function that writes it, named after its fault, and a pattern of the expected error."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 
 class Case(NamedTuple):
-    """One crafted input; `make` gets a folder of its own and writes the input into it."""
+    """One crafted input; `make` writes the input into a folder."""
 
     name: str
     make: Callable[[Path], object]
-    file: str  # the file that the refusal must name
-    says: str  # a pattern of the setting, value or position that the refusal must name; empty if the file is enough
+    file: str  # the file that the error must name
+    pattern: str  # of the setting, value or position that the error must name; empty if the file is enough
 
 
 class Catalog:
@@ -25,11 +25,11 @@ class Catalog:
     def __init__(self) -> None:
         self.cases: list[Case] = []
 
-    def refused(self, file: str, says: str) -> Callable[[Callable[[Path], object]], Callable[[Path], object]]:
-        """Add an input whose refusal names `file` and matches `says`."""
+    def rejected(self, file: str, pattern: str) -> Callable[[Callable[[Path], object]], Callable[[Path], object]]:
+        """Add an input whose error names `file` and matches `pattern`."""
 
         def add(make: Callable[[Path], object]) -> Callable[[Path], object]:
-            self.add(make.__name__, make, file, says)
+            self.add(make.__name__, make, file, pattern)
             return make
 
         return add
@@ -39,19 +39,19 @@ class Catalog:
         self.add(make.__name__, make, "", "")
         return make
 
-    def add(self, name: str, make: Callable[[Path], object], file: str, says: str) -> None:
-        """Add an input under a name, which no other one has."""
+    def add(self, name: str, make: Callable[[Path], object], file: str, pattern: str) -> None:
+        """Add an input under a unique name."""
         assert name not in {case.name for case in self.cases}, name
-        self.cases.append(Case(name, make, file, says))
+        self.cases.append(Case(name, make, file, pattern))
 
     def parameters(self) -> list[object]:
-        """The cases for `pytest.mark.parametrize`."""
+        """Return the cases for `pytest.mark.parametrize`."""
         return [pytest.param(case, id=case.name) for case in self.cases]
 
 
-def check_refusal(message: str, case: Case) -> None:
-    """A refusal names the file and the fault, says what to do, and is short."""
+def check_error(message: str, case: Case) -> None:
+    """Check that an error names the file and the fault, gives advice, and is short."""
     assert case.file in message
-    assert re.search(case.says, message), message
+    assert re.search(case.pattern, message), message
     assert "\n  " in message, f"no advice: {message}"
     assert len(message) < 3000

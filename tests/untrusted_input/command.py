@@ -1,4 +1,4 @@
-"""The command in this process, with its own standard streams."""
+"""Running the `saccade` command in this process, with its own standard streams."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import NamedTuple
 from saccade.cli.main import main
 
 
-class Answer(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
-def command(*arguments: object, stdin: bytes = b"") -> Answer:
+def command(*arguments: object, stdin: bytes = b"") -> CommandResult:
     """Call `saccade` with some arguments."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin))
@@ -30,11 +30,11 @@ def command(*arguments: object, stdin: bytes = b"") -> Answer:
         stream.flush()
         assert isinstance(stream.buffer, io.BytesIO)
         texts.append(stream.buffer.getvalue().decode("utf-8"))
-    return Answer(code, *texts)
+    return CommandResult(code, *texts)
 
 
-def check_answer(answer: Answer) -> None:
-    """The exit code and the message are those of a user error: no traceback, no internal error."""
+def check_answer(answer: CommandResult) -> None:
+    """Check that the exit code and the message are those of a user error: no traceback, no internal error."""
     assert answer.code in (0, 1, 2), answer
     for words in ("Traceback", "internal error"):
         assert words not in answer.err, answer.err

@@ -13,10 +13,10 @@ from untrusted_input.case import Catalog
 from untrusted_input.crafted_configs import NOT_JSON
 from untrusted_input.crafted_manifests import add_damage
 from untrusted_input.crafted_weights import WEIGHTS
-from untrusted_input.pristine import change_json, seal_again
+from untrusted_input.pristine import change_json, update_manifest
 
 CHECKPOINTS = Catalog()
-"""Each case spoils a sound checkpoint; most seal it again."""
+"""Each case changes a valid checkpoint; most update the manifest."""
 
 STATE, OPTIMIZER = "state.json", "optimizer.safetensors"
 
@@ -26,32 +26,32 @@ for name in (STATE, OPTIMIZER, "model.safetensors"):
 CHECKPOINTS.add("without_manifest", lambda folder: (folder / "manifest.json").unlink(), "manifest.json", "")
 
 for case in WEIGHTS.cases:
-    says = "tensor"
-    CHECKPOINTS.add(f"weights_{case.name}", case.make, case.file, says)
+    pattern = "tensor"
+    CHECKPOINTS.add(f"weights_{case.name}", case.make, case.file, pattern)
 
-for label, (content, says) in NOT_JSON.items():
+for label, (content, pattern) in NOT_JSON.items():
     raw = content if isinstance(content, bytes) else content.encode("utf-8")
-    CHECKPOINTS.add(
-        f"state_{label}",
-        lambda folder, raw=raw: ((folder / STATE).write_bytes(raw) and seal_again(folder)) or seal_again(folder),
-        STATE,
-        says,
-    )
+
+    def write_state(folder: Path, raw: bytes = raw) -> None:
+        (folder / STATE).write_bytes(raw)
+        update_manifest(folder)
+
+    CHECKPOINTS.add(f"state_{label}", write_state, STATE, pattern)
 
 
-def state(name: str, change: Callable[[Any], object], says: str) -> None:
-    """A case with another state."""
+def state(name: str, change: Callable[[Any], object], pattern: str) -> None:
+    """Add a case with another state."""
 
     def make(folder: Path) -> None:
         change_json(folder / STATE, change)
-        seal_again(folder)
+        update_manifest(folder)
 
-    CHECKPOINTS.add(f"state_{name}", make, STATE, says)
+    CHECKPOINTS.add(f"state_{name}", make, STATE, pattern)
 
 
-def progress(name: str, says: str, **values: Any) -> None:
-    """A case with another training progress."""
-    state(name, lambda old: old["progress"].update(values), says)
+def progress(name: str, pattern: str, **values: Any) -> None:
+    """Add a case with another training progress."""
+    state(name, lambda old: old["progress"].update(values), pattern)
 
 
 progress("of_a_negative_step", "step -1", step=-1)
@@ -77,16 +77,16 @@ state("of_a_list_of_logs", lambda values: values.update(logged=["../../etc/passw
 state("with_more_parts", lambda values: values.update(code="import os"), "")
 
 
-def optimizer(name: str, change: Callable[[dict[str, torch.Tensor], str], object], says: str) -> None:
-    """A case with another state of the optimizer; the change gets the name of a parameter."""
+def optimizer(name: str, change: Callable[[dict[str, torch.Tensor], str], object], pattern: str) -> None:
+    """Add a case with another state of the optimizer; the change gets the name of a parameter."""
 
     def make(folder: Path) -> None:
         tensors = {key: tensor.clone() for key, tensor in load_file(folder / OPTIMIZER).items()}
         change(tensors, next(iter(tensors)).rpartition("/")[0])
         save_file(tensors, folder / OPTIMIZER)
-        seal_again(folder)
+        update_manifest(folder)
 
-    CHECKPOINTS.add(f"optimizer_{name}", make, OPTIMIZER, says)
+    CHECKPOINTS.add(f"optimizer_{name}", make, OPTIMIZER, pattern)
 
 
 optimizer(

@@ -1,4 +1,4 @@
-"""Model folders with a faulty config.json, generation.json or README.md, around which the manifest is right."""
+"""Model folders with a faulty config.json, generation.json or README.md, with a matching manifest."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from pathlib import Path
 from typing import Any
 
 from untrusted_input.case import Catalog
-from untrusted_input.pristine import change_json, seal_again, sparse_file
+from untrusted_input.pristine import change_json, sparse_file, update_manifest
 
 CONFIGS = Catalog()
-"""Each case spoils a sound folder with two vocabularies and seals it again."""
+"""Each case changes a valid folder with two vocabularies and updates the manifest."""
 
 CONFIG, GENERATION, CARD = "config.json", "generation.json", "README.md"
 OTHER_WEIGHTS = "tensor '"
 
 
-def text(name: str, file: str, content: str | bytes, says: str) -> None:
-    """A case whose file has this content."""
+def text(name: str, file: str, content: str | bytes, pattern: str) -> None:
+    """Add a case whose file has this content."""
     raw = content if isinstance(content, bytes) else content.encode("utf-8")
 
     def make(folder: Path) -> None:
         (folder / file).write_bytes(raw)
-        seal_again(folder)
+        update_manifest(folder)
 
-    CONFIGS.add(name, make, file, says)
+    CONFIGS.add(name, make, file, pattern)
 
 
-def changed(name: str, file: str, change: Callable[[Any], object], says: str) -> None:
-    """A case whose file holds one other value; the weights tell a model of another shape."""
+def changed(name: str, file: str, change: Callable[[Any], object], pattern: str) -> None:
+    """Add a case whose file holds one other value; the weights tell a model of another shape."""
 
     def make(folder: Path) -> None:
         change_json(folder / file, change)
-        seal_again(folder)
+        update_manifest(folder)
 
-    CONFIGS.add(name, make, "model.safetensors" if says == OTHER_WEIGHTS else file, says)
+    CONFIGS.add(name, make, "model.safetensors" if pattern == OTHER_WEIGHTS else file, pattern)
 
 
-def setting(name: str, key: str, value: Any, says: str) -> None:
-    """A case with another model setting."""
-    changed(f"model_{name}", CONFIG, lambda values: values["model"].update({key: value}), says)
+def setting(name: str, key: str, value: Any, pattern: str) -> None:
+    """Add a case with another model setting."""
+    changed(f"model_{name}", CONFIG, lambda values: values["model"].update({key: value}), pattern)
 
 
 def size(name: str, value: Any) -> None:
-    """A case with other vocabulary sizes."""
+    """Add a case with other vocabulary sizes."""
     changed(f"sizes_{name}", CONFIG, lambda values: values.update(sizes=value), "vocabulary")
 
 
-def decoding(name: str, says: str, **values: Any) -> None:
-    """A case with other decoding defaults."""
-    changed(f"decoding_{name}", GENERATION, lambda old: old.update(values), says)
+def decoding(name: str, pattern: str, **values: Any) -> None:
+    """Add a case with other decoding defaults."""
+    changed(f"decoding_{name}", GENERATION, lambda old: old.update(values), pattern)
 
 
 NOT_JSON = {
@@ -87,7 +87,7 @@ for label, (content, expected) in NOT_JSON.items():
 def large(file: str, start: bytes) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         sparse_file(folder / file, 100 * 10**6, start)
-        seal_again(folder)
+        update_manifest(folder)
 
     return make
 

@@ -1,4 +1,4 @@
-"""All crafted model folders, with the kind of vocabulary that each begins with."""
+"""All crafted model folders, with the kind of tokenizer of the valid folder that each changes."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from untrusted_input.crafted_weights import WEIGHTS
 
 SEPARATE = [*MANIFESTS.cases, *CONFIGS.cases, *WEIGHTS.cases, *SIZED.cases, *TOKENIZERS["separate"].cases]
 JOINT = [(kind, case) for kind, catalog in TOKENIZERS.items() if kind != "separate" for case in catalog.cases]
-REFUSED: list[tuple[str, Case]] = [*(("separate", case) for case in SEPARATE), *JOINT]
+REJECTED: list[tuple[str, Case]] = [*(("separate", case) for case in SEPARATE), *JOINT]

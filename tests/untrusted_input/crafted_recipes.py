@@ -1,4 +1,4 @@
-"""Recipes that are no plain settings, or ask for what no run can do."""
+"""Recipes that are not plain settings, or whose settings are invalid."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ RECIPES = Catalog()
 """Each case writes recipe.yaml into an empty folder."""
 
 FILE = "recipe.yaml"
-SOUND = "model: {preset: transformer-tiny}\n"
+VALID = "model: {preset: transformer-tiny}\n"
 
 
-def text(name: str, content: str | bytes, says: str) -> None:
-    """A case whose recipe has this content."""
+def text(name: str, content: str | bytes, pattern: str) -> None:
+    """Add a case whose recipe has this content."""
     raw = content if isinstance(content, bytes) else content.encode("utf-8")
-    RECIPES.add(name, lambda folder: (folder / FILE).write_bytes(raw), FILE, says)
+    RECIPES.add(name, lambda folder: (folder / FILE).write_bytes(raw), FILE, pattern)
 
 
-def model(name: str, content: str, says: str) -> None:
-    """A case with these settings of the model."""
-    text(f"model_{name}", f"model: {content}\n", says)
+def model(name: str, content: str, pattern: str) -> None:
+    """Add a case with these settings of the model."""
+    text(f"model_{name}", f"model: {content}\n", pattern)
 
 
-def training(name: str, content: str, says: str) -> None:
-    """A case with these settings of the training."""
-    text(f"training_{name}", f"{SOUND}training: {content}\n", says)
+def training(name: str, content: str, pattern: str) -> None:
+    """Add a case with these settings of the training."""
+    text(f"training_{name}", f"{VALID}training: {content}\n", pattern)
 
 
-def data(name: str, content: str, says: str) -> None:
-    """A case with these settings of the data."""
-    text(f"data_{name}", f"{SOUND}data: {content}\n", says)
+def data(name: str, content: str, pattern: str) -> None:
+    """Add a case with these settings of the data."""
+    text(f"data_{name}", f"{VALID}data: {content}\n", pattern)
 
 
 LAUGHS = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
@@ -42,8 +42,8 @@ text("billion_laughs", LAUGHS, r"\*a0")
 text("billion_laughs_of_groups", "a: &a {x: 1}\nb: &b {x: *a, y: *a}\nmodel: {x: *b, y: *b}\n", r"\*a")
 text("list_in_itself", "model: &a [*a]\n", r"\*a")
 text("group_in_itself", "model: &a {preset: *a}\n", r"\*a")
-text("merged_group", f"{SOUND}x: &x {{seed: 1}}\ntraining: {{<<: *x}}\n", r"\*x")
-text("merged_group_without_alias", f"{SOUND}training: {{<<: {{seed: 1}}}}\n", "'training.<<'")
+text("merged_group", f"{VALID}x: &x {{seed: 1}}\ntraining: {{<<: *x}}\n", r"\*x")
+text("merged_group_without_alias", f"{VALID}training: {{<<: {{seed: 1}}}}\n", "'training.<<'")
 text("alias_without_anchor", "model: *missing\n", r"\*missing")
 
 for number, tag in enumerate(
@@ -69,10 +69,10 @@ for number, tag in enumerate(
         "!<tag:example.com,2020:x> y",
     ]
 ):
-    text(f"tag_{number}", f"{SOUND}output: {tag}\n", "tag")
-text("tag_directive", f"%TAG !e! tag:example.com,2020:\n---\n{SOUND}output: !e!x y\n", "tag")
-text("tag_at_the_root", f"!!map\n{SOUND}", "tag")
-text("tag_on_a_key", f"{SOUND}!!str output: x\n", "tag")
+    text(f"tag_{number}", f"{VALID}output: {tag}\n", "tag")
+text("tag_directive", f"%TAG !e! tag:example.com,2020:\n---\n{VALID}output: !e!x y\n", "tag")
+text("tag_at_the_root", f"!!map\n{VALID}", "tag")
+text("tag_on_a_key", f"{VALID}!!str output: x\n", "tag")
 
 text("empty", "", "")
 text("comments_only", "# nothing\n", "")
@@ -80,37 +80,37 @@ text("null", "~\n", "")
 text("a_list", "- model\n", "")
 text("a_word", "model\n", "")
 text("a_number", "7\n", "")
-text("nul_byte", f"{SOUND}output: a\0b\n".encode(), r"U\+0000")
-text("control_character", f"{SOUND}output: \x1b[2J\n", r"U\+001B")
-text("nul_escape", f'{SOUND}output: "a\\0b"\n', "NUL")
-text("half_a_character", f'{SOUND}output: "\\ud800"\n', "surrogate")
+text("nul_byte", f"{VALID}output: a\0b\n".encode(), r"U\+0000")
+text("control_character", f"{VALID}output: \x1b[2J\n", r"U\+001B")
+text("nul_escape", f'{VALID}output: "a\\0b"\n', "NUL")
+text("half_a_character", f'{VALID}output: "\\ud800"\n', "surrogate")
 text("binary", bytes(range(256)) * 8, "UTF-8")
-text("latin_1", f"{SOUND}output: für\n".encode("latin1"), "UTF-8")
-text("utf_16", SOUND.encode("utf-16"), "UTF-8")
+text("latin_1", f"{VALID}output: für\n".encode("latin1"), "UTF-8")
+text("utf_16", VALID.encode("utf-16"), "UTF-8")
 text("tab", "model:\n\tpreset: transformer-tiny\n", "YAML")
-text("two_documents", f"{SOUND}---\n{SOUND}", "YAML")
+text("two_documents", f"{VALID}---\n{VALID}", "YAML")
 text("cut_off", "model: {preset: transformer-tiny", "YAML")
 text("quote_without_end", 'output: "runs\n', "YAML")
-text("version_without_end", "%YAML 99999999999999999999.1\n---\n" + SOUND, "YAML")
+text("version_without_end", "%YAML 99999999999999999999.1\n---\n" + VALID, "YAML")
 text("key_without_end", f"{'k' * 5000}: 1\n", "")
 text("nested_50000_lists", "a: " + "[" * 50_000, "")
 text("nested_20000_groups", "{a: " * 15_000, "")
 text("nested_200_lists", "model: " + "[" * 200 + "]" * 200 + "\n", "")
 text("nested_by_dashes", "- " * 30_000, "")
 text("nested_by_indents", "".join(" " * n + "a:\n" for n in range(300)), "")
-text("key_twice", f"{SOUND}{SOUND}", "'model'")
+text("key_twice", f"{VALID}{VALID}", "'model'")
 text("key_twice_within", "model: {preset: transformer-tiny, width: 8, width: 16}\n", "'width'")
-text("key_twice_in_two_spellings", f"{SOUND}training: {{max-steps: 1, max_steps: 2}}\n", "max.steps")
-text("number_for_a_key", f"{SOUND}1: 2\n", "key 1")
-text("null_for_a_key", f"{SOUND}~: 2\n", "key None")
-text("true_for_a_key", f"{SOUND}true: 2\n", "key True")
-text("list_for_a_key", f"{SOUND}[a, b]: 2\n", r"\['a', 'b'\]")
-text("group_for_a_key", f"{SOUND}? {{a: b}}\n: 2\n", "{'a': 'b'}")
-text("unknown_group", f"{SOUND}trainig: {{}}\n", "'training'")
-text("unknown_group_with_commands", f'{SOUND}"\\e[2J\\u202e\\ntraining": {{}}\n', "training")
-text("many_unknown_settings", SOUND + "".join(f"k{n}: 1\n" for n in range(4000)), "'k0'")
+text("key_twice_in_two_spellings", f"{VALID}training: {{max-steps: 1, max_steps: 2}}\n", "max.steps")
+text("number_for_a_key", f"{VALID}1: 2\n", "key 1")
+text("null_for_a_key", f"{VALID}~: 2\n", "key None")
+text("true_for_a_key", f"{VALID}true: 2\n", "key True")
+text("list_for_a_key", f"{VALID}[a, b]: 2\n", r"\['a', 'b'\]")
+text("group_for_a_key", f"{VALID}? {{a: b}}\n: 2\n", "{'a': 'b'}")
+text("unknown_group", f"{VALID}trainig: {{}}\n", "'training'")
+text("unknown_group_with_commands", f'{VALID}"\\e[2J\\u202e\\ntraining": {{}}\n', "training")
+text("many_unknown_settings", VALID + "".join(f"k{n}: 1\n" for n in range(4000)), "'k0'")
 RECIPES.add("a_gigabyte", lambda folder: sparse_file(folder / FILE, 2**30, b"a: "), FILE, "262,144")
-text("300000_bytes", SOUND + "#" * 300_000, "262,144")
+text("300000_bytes", VALID + "#" * 300_000, "262,144")
 RECIPES.add("a_folder", lambda folder: (folder / FILE).mkdir(), FILE, "")
 RECIPES.add("a_pipe", lambda folder: os.mkfifo(folder / FILE), FILE, "")
 RECIPES.add("a_device", lambda folder: (folder / FILE).symlink_to("/dev/zero"), FILE, "")

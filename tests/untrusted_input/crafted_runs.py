@@ -1,4 +1,4 @@
-"""Run directories with foreign content."""
+"""Run directories with invalid files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from untrusted_input.case import Catalog
 
 RUNS = Catalog()
-"""Each case writes rubbish into one file of a sound run; it is refused with the file named, or does not matter."""
+"""Each case writes invalid content into one file of a valid run; it is rejected with the file named, or is ignored."""
 
 RUBBISH = {
     "nothing": b"",
@@ -22,7 +22,7 @@ RUBBISH = {
 
 
 def rubbish(name: str, content: bytes) -> None:
-    """A case for each file that is read again."""
+    """Add a case for each file that is read again."""
     files = ("config.yaml", "data.json", "tokenizers/tokenizer.json", "metrics.csv", "timing.csv", "eval/test.json")
     for file in files:
 

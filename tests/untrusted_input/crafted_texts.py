@@ -1,4 +1,4 @@
-"""Data files that are no text, no pairs, or far too much of either."""
+"""Data files that are not text, not pairs, or too large."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from untrusted_input.case import Catalog
 from untrusted_input.pristine import sparse_file
 
 LINES = Catalog()
-"""Each case writes a file of lines, named as the case says, into an empty folder."""
+"""Each case writes a file of lines into an empty folder."""
 
 PAIRS = Catalog()
 """Each case writes a file of pairs."""
 
 ODD = Catalog()
-"""Files with odd characters that are valid texts; `says` is not used."""
+"""Files with odd characters that are valid texts; `pattern` is not used."""
 
 GIGABYTE = 2**30
 
 
-def lines(name: str, content: bytes, says: str, file: str = "lines.txt") -> None:
-    """A case of lines with this content."""
-    LINES.add(name, lambda folder: (folder / file).write_bytes(content), file, says)
+def lines(name: str, content: bytes, pattern: str, file: str = "lines.txt") -> None:
+    """Add a case of lines with this content."""
+    LINES.add(name, lambda folder: (folder / file).write_bytes(content), file, pattern)
 
 
-def pairs(name: str, file: str, content: bytes, says: str) -> None:
-    """A case of pairs with this content."""
-    PAIRS.add(name, lambda folder: (folder / file).write_bytes(content), file, says)
+def pairs(name: str, file: str, content: bytes, pattern: str) -> None:
+    """Add a case of pairs with this content."""
+    PAIRS.add(name, lambda folder: (folder / file).write_bytes(content), file, pattern)
 
 
 def gzip_bomb(path: Path, size: int) -> None:
-    """A small file that unpacks to `size` NUL bytes without a line feed."""
+    """Write a small file that unpacks to `size` NUL bytes without a line feed."""
     block = gzip.compress(bytes(2**24), 9)
     path.write_bytes(block * (size // 2**24))
 
@@ -129,13 +129,13 @@ pairs("parquet_with_an_endless_footer", "pairs.parquet", b"PAR1" + b"\xff\xff\xf
 pairs("parquet_in_a_gzip", "pairs.parquet.gz", gzip.compress(b"PAR1"), "Parquet")
 
 
-def table(name: str, says: str, **columns: object) -> None:
-    """A case of Parquet with these columns."""
+def table(name: str, pattern: str, **columns: object) -> None:
+    """Add a case of Parquet with these columns."""
 
     def make(folder: Path) -> None:
         parquet.write_table(pyarrow.table(columns), folder / "pairs.parquet")
 
-    PAIRS.add(f"parquet_{name}", make, "pairs.parquet", says)
+    PAIRS.add(f"parquet_{name}", make, "pairs.parquet", pattern)
 
 
 table("of_no_rows", "", source=pyarrow.array([], pyarrow.string()), target=pyarrow.array([], pyarrow.string()))
@@ -161,8 +161,16 @@ def flip_parquet(folder: Path) -> None:
     (folder / "pairs.parquet").write_bytes(raw)
 
 
+def misname_parquet(folder: Path) -> None:
+    """Write a column whose name is not UTF-8."""
+    table = pyarrow.table({"source": ["a"], "target": ["b"]})
+    parquet.write_table(table, folder / "pairs.parquet", store_schema=False)
+    raw = (folder / "pairs.parquet").read_bytes()
+    (folder / "pairs.parquet").write_bytes(raw.replace(b"target", b"targ\xfft"))
+
+
 def swell_parquet(folder: Path, *, known: bool = True) -> None:
-    """One text of some megabytes, hundreds of times: little on disk, gigabytes in memory."""
+    """Write one text of some megabytes hundreds of times: small on disk, gigabytes in memory."""
     texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 400, pyarrow.int32()), ["x" * 11_000_000])
     table = pyarrow.table({"source": texts, "target": texts})
     parquet.write_table(table, folder / "pairs.parquet", store_schema=known)
@@ -170,6 +178,7 @@ def swell_parquet(folder: Path, *, known: bool = True) -> None:
 
 PAIRS.add("parquet_cut_in_half", cut_parquet, "pairs.parquet", "Parquet")
 PAIRS.add("parquet_with_holes", flip_parquet, "pairs.parquet", "Parquet")
+PAIRS.add("parquet_with_a_name_in_no_utf_8", misname_parquet, "pairs.parquet", "Parquet")
 PAIRS.add("parquet_that_swells", swell_parquet, "pairs.parquet", "row 1: .*10,000,000")
 PAIRS.add(
     "parquet_that_swells_in_secret",
@@ -180,7 +189,7 @@ PAIRS.add(
 
 
 def odd(name: str, content: str) -> None:
-    """A case of text that is read as it is."""
+    """Add a case of text that is read as it is."""
     ODD.add(name, lambda folder: (folder / "lines.txt").write_bytes(content.encode("utf-8")), "lines.txt", "")
 
 

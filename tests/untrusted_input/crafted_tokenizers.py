@@ -1,4 +1,4 @@
-"""Model folders with a faulty tokenizer.json, around which the manifest is right."""
+"""Model folders with a faulty tokenizer.json, with a matching manifest."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from tokenizers import models
 
 from untrusted_input.case import Catalog
 from untrusted_input.crafted_configs import NOT_JSON
-from untrusted_input.pristine import change_json, seal_again, sparse_file
+from untrusted_input.pristine import change_json, sparse_file, update_manifest
 
 TOKENIZERS = {kind: Catalog() for kind in ("bpe", "unigram", "byte", "separate")}
-"""By the kind of folder that a case spoils and seals again; of a separate vocabulary it is that of the words."""
+"""Cases by the kind of tokenizer of the folder; with separate vocabularies, the target tokenizer is changed."""
 
 
 def file_of(kind: str) -> str:
-    """The tokenizer file of a folder."""
+    """Return the name of the changed tokenizer file."""
     return "tokenizer.target.json" if kind == "separate" else "tokenizer.json"
 
 
-def changed(kind: str, name: str, change: Callable[[Any], object], says: str) -> None:
-    """A case whose document holds one other value."""
+def changed(kind: str, name: str, change: Callable[[Any], object], pattern: str) -> None:
+    """Add a case whose document holds one other value."""
 
     def make(folder: Path) -> None:
         change_json(folder / file_of(kind), change)
-        seal_again(folder)
+        update_manifest(folder)
 
-    TOKENIZERS[kind].add(name, make, file_of(kind), says)
+    TOKENIZERS[kind].add(name, make, file_of(kind), pattern)
 
 
-def text(kind: str, name: str, content: str | bytes, says: str) -> None:
-    """A case whose file has this content."""
+def text(kind: str, name: str, content: str | bytes, pattern: str) -> None:
+    """Add a case whose file has this content."""
     raw = content if isinstance(content, bytes) else content.encode("utf-8")
 
     def make(folder: Path) -> None:
         (folder / file_of(kind)).write_bytes(raw)
-        seal_again(folder)
+        update_manifest(folder)
 
-    TOKENIZERS[kind].add(name, make, file_of(kind), says)
+    TOKENIZERS[kind].add(name, make, file_of(kind), pattern)
 
 
 def label_of(name: str, value: Any) -> str:
-    """A name for a case out of the value that is wrong."""
+    """Return a name for a case with an invalid value."""
     return re.sub(r"\W+", "_", f"{name}_{type(value).__name__}_{json.dumps(value)}")[:70].strip("_")
 
 
 def part(kind: str, name: str, value: Any) -> None:
-    """A case with another part of the pipeline."""
+    """Add a case with another part of the pipeline."""
     label = label_of(name, value)
-    says = name
-    changed(kind, label, lambda document: document["tokenizer"].update({name: value}), says)
+    pattern = name
+    changed(kind, label, lambda document: document["tokenizer"].update({name: value}), pattern)
 
 
-def model(kind: str, name: str, value: Any, says: str) -> None:
-    """A case with another part of the model."""
+def model(kind: str, name: str, value: Any, pattern: str) -> None:
+    """Add a case with another part of the model."""
     label = label_of(f"model_{name}", value)
-    changed(kind, label, lambda document: document["tokenizer"]["model"].update({name: value}), says)
+    changed(kind, label, lambda document: document["tokenizer"]["model"].update({name: value}), pattern)
 
 
-def vocabulary(kind: str, name: str, change: Callable[[Any], object], says: str) -> None:
-    """A case with another vocabulary."""
-    changed(kind, f"vocabulary_{name}", lambda document: change(document["tokenizer"]["model"]["vocab"]), says)
+def vocabulary(kind: str, name: str, change: Callable[[Any], object], pattern: str) -> None:
+    """Add a case with another vocabulary."""
+    changed(kind, f"vocabulary_{name}", lambda document: change(document["tokenizer"]["model"]["vocab"]), pattern)
 
 
 for label, (content, _) in NOT_JSON.items():
@@ -73,7 +73,7 @@ for label, (content, _) in NOT_JSON.items():
         text("bpe", f"tokenizer_{label}", content, "JSON|Saccade")
 TOKENIZERS["bpe"].add(
     "tokenizer_of_300_megabytes",
-    lambda folder: sparse_file(folder / "tokenizer.json", 300 * 10**6, b'{"format": "') or seal_again(folder),
+    lambda folder: sparse_file(folder / "tokenizer.json", 300 * 10**6, b'{"format": "') or update_manifest(folder),
     "tokenizer.json",
     "134,217,728",
 )
@@ -169,7 +169,7 @@ vocabulary("unigram", "with_a_long_piece", lambda pieces: pieces.append(["a" * 5
 vocabulary("unigram", "without_symbols", lambda pieces: pieces.pop(0), "<pad>, <s>, </s>, <unk>")
 
 SIZED = Catalog()
-"""Tokenizers that are sound in themselves but not those of the folder's config and weights."""
+"""Valid tokenizers that do not match the config and the weights of the folder."""
 
 
 def add_word(folder: Path) -> None:
@@ -178,19 +178,19 @@ def add_word(folder: Path) -> None:
         words["zebra"] = len(words)
 
     change_json(folder / "tokenizer.target.json", change)
-    seal_again(folder)
+    update_manifest(folder)
 
 
 def drop_word(folder: Path) -> None:
     change_json(folder / "tokenizer.target.json", lambda d: d["tokenizer"]["model"]["vocab"].popitem())
-    seal_again(folder)
+    update_manifest(folder)
 
 
 def swap(folder: Path) -> None:
     (folder / "tokenizer.source.json").rename(folder / "aside")
     (folder / "tokenizer.target.json").rename(folder / "tokenizer.source.json")
     (folder / "aside").rename(folder / "tokenizer.target.json")
-    seal_again(folder)
+    update_manifest(folder)
 
 
 SIZED.add("one_word_more", add_word, "config.json", "vocabulary")

@@ -1,4 +1,4 @@
-"""Model folders with a faulty model.safetensors, around which the manifest is right."""
+"""Model folders with a faulty model.safetensors, with a matching manifest."""
 
 from __future__ import annotations
 
@@ -13,63 +13,63 @@ from typing import Any
 import torch
 
 from untrusted_input.case import Catalog
-from untrusted_input.pristine import seal_again, sparse_file
+from untrusted_input.pristine import sparse_file, update_manifest
 
 WEIGHTS = Catalog()
-"""Each case spoils the weights of a sound folder with two vocabularies and seals it again."""
+"""Each case changes the weights of a valid folder with two vocabularies and updates the manifest."""
 
 FILE = "model.safetensors"
-Head = dict[str, Any]
+Header = dict[str, Any]
 
 
-def read(path: Path) -> tuple[Head, bytes]:
-    """The head of a safetensors file and the data after it."""
+def read(path: Path) -> tuple[Header, bytes]:
+    """Return the header of a safetensors file and the data after it."""
     raw = path.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     return json.loads(raw[8 : 8 + length]), raw[8 + length :]
 
 
-def write(path: Path, head: Head | bytes, data: bytes, length: int | None = None) -> None:
-    """A safetensors file with any head, and with a length before it that may be wrong."""
-    raw = head if isinstance(head, bytes) else json.dumps(head).encode()
+def write(path: Path, header: Header | bytes, data: bytes, length: int | None = None) -> None:
+    """Write a safetensors file with any header, and with a length that may be wrong."""
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(raw) if length is None else length) + raw + data)
 
 
-def spoilt(says: str) -> Callable[[Callable[[Head, bytes], tuple[Head | bytes, bytes]]], None]:
-    """Add a case that changes head and data."""
+def changed_weights(pattern: str) -> Callable[[Callable[[Header, bytes], tuple[Header | bytes, bytes]]], None]:
+    """Add a case that changes header and data."""
 
-    def add(change: Callable[[Head, bytes], tuple[Head | bytes, bytes]]) -> None:
+    def add(change: Callable[[Header, bytes], tuple[Header | bytes, bytes]]) -> None:
         def make(folder: Path) -> None:
             write(folder / FILE, *change(*read(folder / FILE)))
-            seal_again(folder)
+            update_manifest(folder)
 
-        WEIGHTS.add(change.__name__, make, FILE, says)
+        WEIGHTS.add(change.__name__, make, FILE, pattern)
 
     return add
 
 
-def raw_case(name: str, content: bytes, says: str) -> None:
+def raw_case(name: str, content: bytes, pattern: str) -> None:
     """Add a case whose file has this content."""
 
     def make(folder: Path) -> None:
         (folder / FILE).write_bytes(content)
-        seal_again(folder)
+        update_manifest(folder)
 
-    WEIGHTS.add(name, make, FILE, says)
-
-
-def first(head: Head) -> str:
-    """The name of the tensor that lies first in the data."""
-    return min((name for name in head if name != "__metadata__"), key=lambda name: head[name]["data_offsets"][0])
+    WEIGHTS.add(name, make, FILE, pattern)
 
 
-def last(head: Head) -> str:
-    """The name of the tensor that lies last in the data."""
-    return max((name for name in head if name != "__metadata__"), key=lambda name: head[name]["data_offsets"][1])
+def first(header: Header) -> str:
+    """Return the name of the first tensor in the data."""
+    return min((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"][0])
+
+
+def last(header: Header) -> str:
+    """Return the name of the last tensor in the data."""
+    return max((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"][1])
 
 
 class Bomb:
-    """What pickle would run."""
+    """An object that runs code when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return eval, ("__import__('pathlib').Path('executed').touch()",)
@@ -94,7 +94,7 @@ raw_case("head_nested_without_end", struct.pack("<Q", 100_000) + b'{"a":' * 20_0
 
 def make_zip(folder: Path) -> None:
     torch.save({"weight": torch.zeros(3), "bomb": Bomb()}, folder / FILE)
-    seal_again(folder)
+    update_manifest(folder)
 
 
 WEIGHTS.add("weights_are_a_pickle_in_a_zip", make_zip, FILE, "safetensors")
@@ -102,61 +102,61 @@ WEIGHTS.add("weights_are_a_pickle_in_a_zip", make_zip, FILE, "safetensors")
 
 def make_large_head(folder: Path) -> None:
     sparse_file(folder / FILE, 90 * 10**6, struct.pack("<Q", 80 * 10**6) + b'{"a": "')
-    seal_again(folder)
+    update_manifest(folder)
 
 
 WEIGHTS.add("head_of_80_megabytes", make_large_head, FILE, "4,194,304")
 
 
-@spoilt("'t0'")
-def head_of_20000_tensors(head: Head, data: bytes) -> tuple[Head, bytes]:
-    return {**head, **{f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(20_000)}}, data
+@changed_weights("'t0'")
+def head_of_20000_tensors(header: Header, data: bytes) -> tuple[Header, bytes]:
+    return {**header, **{f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(20_000)}}, data
 
 
-@spoilt("decoder.0.attention.output.bias")
-def head_with_a_name_twice(head: Head, data: bytes) -> tuple[bytes, bytes]:
-    name = json.dumps(first(head))
-    again = json.dumps(head[first(head)])
-    return json.dumps(head).encode()[:-1] + f", {name}: {again}}}".encode(), data
+@changed_weights("decoder.0.attention.output.bias")
+def head_with_a_name_twice(header: Header, data: bytes) -> tuple[bytes, bytes]:
+    name = json.dumps(first(header))
+    again = json.dumps(header[first(header)])
+    return json.dumps(header).encode()[:-1] + f", {name}: {again}}}".encode(), data
 
 
-@spoilt("tensor '")
-def tensor_missing(head: Head, data: bytes) -> tuple[Head, bytes]:
-    name = last(head)
-    return {other: entry for other, entry in head.items() if other != name}, data[: head[name]["data_offsets"][0]]
+@changed_weights("tensor '")
+def tensor_missing(header: Header, data: bytes) -> tuple[Header, bytes]:
+    name = last(header)
+    return {other: entry for other, entry in header.items() if other != name}, data[: header[name]["data_offsets"][0]]
 
 
-@spoilt("'backdoor'")
-def tensor_added(head: Head, data: bytes) -> tuple[Head, bytes]:
+@changed_weights("'backdoor'")
+def tensor_added(header: Header, data: bytes) -> tuple[Header, bytes]:
     entry = {"dtype": "F32", "shape": [2], "data_offsets": [len(data), len(data) + 8]}
-    return {**head, "backdoor": entry}, data + bytes(8)
+    return {**header, "backdoor": entry}, data + bytes(8)
 
 
-@spoilt("tensor '")
-def tensor_renamed(head: Head, data: bytes) -> tuple[Head, bytes]:
-    return {name.replace("encoder", "\u202eencoder"): entry for name, entry in head.items()}, data
+@changed_weights("tensor '")
+def tensor_renamed(header: Header, data: bytes) -> tuple[Header, bytes]:
+    return {name.replace("encoder", "\u202eencoder"): entry for name, entry in header.items()}, data
 
 
-@spoilt(r"\(16, 48\) F32.*\(48, 16\) F32")
-def tensor_transposed(head: Head, data: bytes) -> tuple[Head, bytes]:
-    for entry in head.values():
+@changed_weights(r"\(16, 48\) F32.*\(48, 16\) F32")
+def tensor_transposed(header: Header, data: bytes) -> tuple[Header, bytes]:
+    for entry in header.values():
         if len(entry.get("shape", [])) == 2:
             entry["shape"].reverse()
-    return head, data
+    return header, data
 
 
 def of_kind(kind: str, width: int) -> None:
-    def change(head: Head, data: bytes) -> tuple[Head, bytes]:
-        entries = [entry for name, entry in head.items() if name != "__metadata__"]
+    def change(header: Header, data: bytes) -> tuple[Header, bytes]:
+        entries = [entry for name, entry in header.items() if name != "__metadata__"]
         end = 0
         for entry in sorted(entries, key=lambda entry: entry["data_offsets"][0]):
             length = math.prod(entry["shape"]) * width
             entry.update(dtype=kind, data_offsets=[end, end + length])
             end += length
-        return head, bytes(end)
+        return header, bytes(end)
 
     change.__name__ = f"tensors_of_{kind}"
-    spoilt(f"{kind}.* F32")(change)
+    changed_weights(f"{kind}.* F32")(change)
 
 
 OCTETS = {"F64": 8, "F16": 2, "BF16": 2, "I8": 1, "I32": 4, "BOOL": 1, "U8": 1, "F31": 4, "object": 8}
@@ -164,15 +164,15 @@ for code, octets in OCTETS.items():
     of_kind(code, octets)
 
 
-def entry_case(name: str, says: str, **changes: Any) -> None:
+def entry_case(name: str, pattern: str, **changes: Any) -> None:
     """Add a case with another entry for the first tensor."""
 
-    def change(head: Head, data: bytes) -> tuple[Head, bytes]:
-        head[first(head)].update(changes)
-        return head, data
+    def change(header: Header, data: bytes) -> tuple[Header, bytes]:
+        header[first(header)].update(changes)
+        return header, data
 
     change.__name__ = name
-    spoilt(says)(change)
+    changed_weights(pattern)(change)
 
 
 entry_case("shape_negative", "tensor", shape=[-1, 16])
@@ -193,29 +193,29 @@ entry_case("offsets_of_one", "safetensors", data_offsets=[0])
 entry_case("offsets_a_text", "safetensors", data_offsets="0, 64")
 
 
-@spoilt("safetensors")
-def two_tensors_at_one_offset(head: Head, data: bytes) -> tuple[Head, bytes]:
-    names = sorted(name for name in head if head[name].get("shape") == [16])
-    head[names[0]]["data_offsets"] = head[names[1]]["data_offsets"]
-    return head, data
+@changed_weights("safetensors")
+def two_tensors_at_one_offset(header: Header, data: bytes) -> tuple[Header, bytes]:
+    names = sorted(name for name in header if header[name].get("shape") == [16])
+    header[names[0]]["data_offsets"] = header[names[1]]["data_offsets"]
+    return header, data
 
 
-@spoilt("safetensors")
-def data_after_the_last_tensor(head: Head, data: bytes) -> tuple[Head, bytes]:
-    return head, data + b"\x7fELF" * 100
+@changed_weights("safetensors")
+def data_after_the_last_tensor(header: Header, data: bytes) -> tuple[Header, bytes]:
+    return header, data + b"\x7fELF" * 100
 
 
-@spoilt("safetensors")
-def data_cut_off(head: Head, data: bytes) -> tuple[Head, bytes]:
-    return head, data[:-4]
+@changed_weights("safetensors")
+def data_cut_off(header: Header, data: bytes) -> tuple[Header, bytes]:
+    return header, data[:-4]
 
 
 def not_finite(name: str, value: float) -> None:
-    def change(head: Head, data: bytes) -> tuple[Head, bytes]:
-        return head, data[:-4] + struct.pack("<f", value)
+    def change(header: Header, data: bytes) -> tuple[Header, bytes]:
+        return header, data[:-4] + struct.pack("<f", value)
 
     change.__name__ = name
-    spoilt("NaN")(change)
+    changed_weights("NaN")(change)
 
 
 not_finite("weight_not_a_number", math.nan)
@@ -223,6 +223,6 @@ not_finite("weight_infinite", math.inf)
 not_finite("weight_infinitely_small", -math.inf)
 
 
-@spoilt("safetensors")
-def metadata_of_numbers(head: Head, data: bytes) -> tuple[Head, bytes]:
-    return {**head, "__metadata__": {"format": 7}}, data
+@changed_weights("safetensors")
+def metadata_of_numbers(header: Header, data: bytes) -> tuple[Header, bytes]:
+    return {**header, "__metadata__": {"format": 7}}, data

@@ -28,7 +28,7 @@ class TookTooLong(BaseException):
 
 
 class Watch:
-    """What the interpreter does while it is on; an audit hook cannot be removed, so there is one for all tests."""
+    """Audit hook that records file accesses and forbidden operations while `on`; it cannot be removed."""
 
     def __init__(self) -> None:
         self.on = False
@@ -51,7 +51,7 @@ class Watch:
             self.events.append(f"{event} {arguments}")
 
     def may_write(self, path: str) -> bool:
-        """Whether a path is in the directory of the input or in a cache, such as matplotlib's."""
+        """Return whether a path is in the directory of the input or in a cache, such as matplotlib's."""
         export = "/.ctranslate2.partial/"  # next to the valid model that a test uses
         return os.path.abspath(path).startswith((self.directory, "/dev/")) or "cache" in path or export in path
 
@@ -63,7 +63,7 @@ sys.addaudithook(WATCH.hook)
 
 @contextlib.contextmanager
 def guarded(directory: Path, seconds: float = SECONDS, memory: int = MEMORY) -> Iterator[Watch]:
-    """Fail if what happens inside takes too long or too much memory, or does what data must not do."""
+    """Fail if the block takes too much time or memory, writes elsewhere, or starts a process or connection."""
     WATCH.directory, WATCH.events, WATCH.opened = str(directory), [], []
     with time_limit(seconds), memory_limit(memory):
         WATCH.on = True
@@ -76,7 +76,7 @@ def guarded(directory: Path, seconds: float = SECONDS, memory: int = MEMORY) -> 
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise after some seconds of work, or after six times as many of waiting, because the machine may be busy."""
+    """Raise after `seconds` of CPU time, or six times as much wall-clock time, because the machine may be busy."""
     worked, began = time.thread_time(), time.monotonic()
 
     def is_over() -> bool:

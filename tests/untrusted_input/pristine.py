@@ -1,4 +1,4 @@
-"""Small valid folders, written by Saccade, for the crafted inputs to start from."""
+"""Small valid folders, written by Saccade, which the crafted inputs change."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ KINDS = ("bpe", "unigram", "byte", "separate")
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files of a model folder; an export for another engine is a folder in it, made and checked by itself."""
+    """Return the files of a model folder, without the subfolder with an export for another engine."""
     return sorted(path for path in folder.iterdir() if path.is_file())
 
 
 def make_model_folder(path: Path, kind: str) -> None:
-    """A model with one vocabulary of a kind, or with characters on one side and words on the other."""
+    """Write a model folder with one tokenizer, or with a character and a word tokenizer."""
     if kind == "separate":
-        source, target = (Tokenizer.train(one, texts, size=60) for one, texts in (("char", SOURCES), ("word", TARGETS)))
+        source, target = (
+            Tokenizer.train(side, texts, size=60) for side, texts in (("char", SOURCES), ("word", TARGETS))
+        )
     else:
         source = target = Tokenizer.train(kind, [*SOURCES, *TARGETS], size=60)  # type: ignore[arg-type]
     tokenizers = Tokenizers(source, target)
@@ -51,7 +53,7 @@ def make_model_folder(path: Path, kind: str) -> None:
 
 
 def make_checkpoint(folder: Path) -> Path:
-    """A checkpoint of step 3, with an optimizer that has made one step."""
+    """Write a checkpoint of step 3, with an optimizer that has made one step."""
     model = build_model(SUBJECT)
     optimizer = make_optimizer(model, TrainingConfig())
     for parameter in model.parameters():
@@ -64,12 +66,12 @@ def make_checkpoint(folder: Path) -> Path:
 
 
 def copy_of(folder: Path, directory: Path) -> Path:
-    """A copy to spoil."""
+    """Copy a folder."""
     return Path(shutil.copytree(folder, directory / folder.name))
 
 
-def seal_again(folder: Path) -> None:
-    """Write a manifest that agrees with the files of the folder, as an attacker would."""
+def update_manifest(folder: Path) -> None:
+    """Write a manifest that matches the files of the folder, as an attacker would."""
     files = {file.name: describe_file(file) for file in files_of(folder) if file.name != MANIFEST}
     write_json(folder / MANIFEST, {"files": files})
 
@@ -82,7 +84,7 @@ def change_json(path: Path, change: Callable[[Any], object]) -> None:
 
 
 def sparse_file(path: Path, size: int, start: bytes = b"", end: bytes = b"") -> None:
-    """A file that is of this size that takes no disk space: NUL bytes between its start and its end."""
+    """Write a file of this size that takes no disk space, with NUL bytes between its start and its end."""
     path.write_bytes(start)
     os.truncate(path, size - len(end))
     with path.open("ab") as file:
@@ -90,7 +92,7 @@ def sparse_file(path: Path, size: int, start: bytes = b"", end: bytes = b"") -> 
 
 
 def resume_from(folder: Path) -> TrainingState:
-    """The state of the newest checkpoint, as a resumed run loads it; a damaged checkpoint is an error."""
+    """Load the newest checkpoint, as a resumed run does; a damaged checkpoint is an error."""
     found = find_newest_intact(folder)
     for _, fault in found.damaged:
         raise fault

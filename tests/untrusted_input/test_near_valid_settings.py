@@ -19,16 +19,20 @@ from saccade.models.registry import FAMILIES, choose, load_family, presets
 from saccade.training.config import RunConfig
 from saccade.training.config_resolution import resolve_config
 from untrusted_input.guard import guarded
-from untrusted_input.mutator import NASTY
+from untrusted_input.mutator import SPECIAL_VALUES
 
 PLAIN = st.one_of(
-    st.sampled_from(NASTY), st.integers(), st.floats(), st.text(max_size=8), st.lists(st.integers(), max_size=3)
+    st.sampled_from(SPECIAL_VALUES),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.integers(), max_size=3),
 )
 MANY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def near_valid(kind: type[Config]) -> st.SearchStrategy[dict[str, Any]]:
-    """Mappings with some of a config's settings, valid ones and others, and now and then a strange key."""
+    """Generate mappings with some settings of a config, with valid or invalid values, and sometimes an unknown key."""
     fields: dict[str, st.SearchStrategy[Any]] = {}
     for name, info in kind.model_fields.items():
         group = config_type(info.annotation)
@@ -41,15 +45,15 @@ def near_valid(kind: type[Config]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def model_settings() -> st.SearchStrategy[dict[str, Any]]:
-    """A family or a preset, right or wrong, with settings of a family."""
+    """Generate a family or a preset, valid or not, with settings of a family."""
     family = st.fixed_dictionaries({"family": st.sampled_from([*FAMILIES, "os.system", "", None, 7, []])})
     preset = st.fixed_dictionaries({"preset": st.sampled_from([*presets(), "x", None, {}])})
     others = st.sampled_from(sorted(FAMILIES)).flatmap(lambda name: near_valid(load_family(name).config))
     return st.builds(lambda first, second: {**second, **first}, family | preset | st.just({}), others)
 
 
-def built_or_refused(make: Callable[[], Config]) -> Config | None:
-    """The config, or None after a SaccadeError."""
+def build_or_reject(make: Callable[[], Config]) -> Config | None:
+    """Return the config, or None after a SaccadeError."""
     try:
         return make()
     except SaccadeError as error:
@@ -59,7 +63,7 @@ def built_or_refused(make: Callable[[], Config]) -> Config | None:
 
 
 def check_typed(found: Config, values: Mapping[str, Any]) -> None:
-    """A config that was accepted is one that its own values give again."""
+    """Check that an accepted config is rebuilt from its own values."""
     again = build(type(found), found.model_dump(), where="again")
     assert again == found
     assert set(found.model_fields_set) <= {str(name).replace("-", "_") for name in values}
@@ -69,7 +73,7 @@ def check_typed(found: Config, values: Mapping[str, Any]) -> None:
 @given(values=near_valid(DecodingConfig))
 def test_settings_of_a_search(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     with guarded(tmp_path_factory.getbasetemp()):
-        found = built_or_refused(lambda: build(DecodingConfig, values, where="generation.json"))
+        found = build_or_reject(lambda: build(DecodingConfig, values, where="generation.json"))
     if found is not None:
         check_typed(found, values)
 
@@ -78,7 +82,7 @@ def test_settings_of_a_search(tmp_path_factory: pytest.TempPathFactory, values: 
 @given(values=model_settings())
 def test_settings_of_a_model(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     with guarded(tmp_path_factory.getbasetemp()):
-        found = built_or_refused(lambda: choose(values).config)
+        found = build_or_reject(lambda: choose(values).config)
     if found is not None:
         assert choose({"family": choose(values).family, **found.model_dump()}).config == found
 
@@ -89,7 +93,7 @@ def test_settings_of_a_run(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any], model: dict[str, Any]
 ) -> None:
     with guarded(tmp_path_factory.getbasetemp()):
-        found = built_or_refused(lambda: resolve_config({**values, "model": model}, where="recipe.yaml"))
+        found = build_or_reject(lambda: resolve_config({**values, "model": model}, where="recipe.yaml"))
     if found is not None:
         assert resolve_config(found.model_dump(), where="again") == found
 
@@ -129,7 +133,7 @@ def translator(pristine: dict[str, Path]) -> Translator:
 @settings(deadline=None, max_examples=25)
 @given(values=SEARCHES)
 @example(values={"length_alpha": 53.0, "coverage_beta": 1.0})  # the penalty of a long output is beyond float32
-def test_any_search_that_is_accepted_ends(
+def test_any_valid_search_terminates(
     tmp_path_factory: pytest.TempPathFactory, translator: Translator, values: dict[str, Any]
 ) -> None:
     try:

@@ -1,4 +1,4 @@
-"""Crafted model folders: refused with the file named, in bounded time and memory, and nothing of them is run."""
+"""Crafted model folders: rejected with the file named, in bounded time and memory, without executing their content."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from saccade.errors import SaccadeError
 from saccade.inference.loading import load
 from saccade.model_folder import weights_of
-from untrusted_input.case import Case, check_refusal
+from untrusted_input.case import Case, check_error
 from untrusted_input.command import check_answer, command
-from untrusted_input.crafted_folders import REFUSED
+from untrusted_input.crafted_folders import REJECTED
 from untrusted_input.crafted_manifests import HARMLESS
 from untrusted_input.guard import guarded
 from untrusted_input.pristine import copy_of
 
 
-@pytest.mark.parametrize(("kind", "case"), [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REFUSED])
-def test_a_crafted_folder_is_refused(pristine: dict[str, Path], tmp_path: Path, kind: str, case: Case) -> None:
+@pytest.mark.parametrize(("kind", "case"), [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REJECTED])
+def test_a_crafted_folder_is_rejected(pristine: dict[str, Path], tmp_path: Path, kind: str, case: Case) -> None:
     folder = copy_of(pristine[kind], tmp_path)
     case.make(folder)
     with guarded(tmp_path) as watch, pytest.raises(SaccadeError) as caught:
         load(folder, "cpu")
-    check_refusal(str(caught.value), case)
+    check_error(str(caught.value), case)
     assert "/etc/passwd" not in watch.opened
     assert "TOP-SECRET" not in str(caught.value)
     with guarded(tmp_path):

@@ -1,4 +1,4 @@
-"""Crafted recipes: refused with file and line, in bounded time and memory, and nothing of them is run."""
+"""Crafted recipes: rejected with file and line, in bounded time and memory, without executing their content."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from saccade.config import read_yaml, write_yaml
 from saccade.errors import SaccadeError
 from saccade.training.config import RunConfig
 from saccade.training.config_resolution import resolve_recipe
-from untrusted_input.case import Case, check_refusal
+from untrusted_input.case import Case, check_error
 from untrusted_input.command import check_answer, command
-from untrusted_input.crafted_recipes import FILE, RECIPES, SOUND
+from untrusted_input.crafted_recipes import FILE, RECIPES, VALID
 from untrusted_input.guard import guarded
 
 
 @pytest.mark.parametrize("case", RECIPES.parameters())
-def test_a_crafted_recipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+def test_a_crafted_recipe_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     monkeypatch.chdir(tmp_path)
     case.make(tmp_path)
     with guarded(tmp_path), pytest.raises(SaccadeError) as caught:
         resolve_recipe(tmp_path / FILE)
-    check_refusal(str(caught.value), case)
+    check_error(str(caught.value), case)
     with guarded(tmp_path):
         answer = command("train", FILE)
     check_answer(answer)
@@ -37,7 +37,7 @@ ODD = ["true", "null", "7", "7.5", "a\tb", "a: b", "\x85", "a\u2028b", "\udcff",
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_plain_scalar_is_read_as_a_string(tmp_path: Path, word: str) -> None:
-    (tmp_path / FILE).write_text(f"{SOUND}output: {word}\n", encoding="utf-8")
+    (tmp_path / FILE).write_text(f"{VALID}output: {word}\n", encoding="utf-8")
     config = resolve_recipe(tmp_path / FILE)
     assert config.output == word
     write_yaml(config, tmp_path / "again.yaml")

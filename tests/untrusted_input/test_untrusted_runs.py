@@ -11,7 +11,7 @@ from saccade.training.checkpoints.checkpoint import list_checkpoints
 from untrusted_input.case import Case
 from untrusted_input.command import check_answer, command
 from untrusted_input.crafted_checkpoints import CHECKPOINTS
-from untrusted_input.crafted_folders import REFUSED
+from untrusted_input.crafted_folders import REJECTED
 from untrusted_input.crafted_runs import RUNS
 from untrusted_input.guard import guarded, time_limit
 from untrusted_input.pristine import copy_of
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def resume(directory: Path) -> tuple[int, str]:
-    """Resume a run: the exit code and the messages."""
+    """Resume a run; return the exit code and the messages."""
     with time_limit(60):
         answer = command("train", "--resume", directory, "--training.max-steps", 5)
     assert "Traceback" not in answer.err
@@ -46,32 +46,32 @@ def resume(directory: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in RESUMED])
-def test_a_run_is_not_resumed_from_rubbish(run: Path, tmp_path: Path, case: Case) -> None:
+def test_resuming_from_invalid_files_is_an_error_or_ignores_them(run: Path, tmp_path: Path, case: Case) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "run"))
     if case in RUNS.cases:
         case.make(copy)
-        code, said = resume(copy)
-        assert code == 0 or case.file in said
+        code, messages = resume(copy)
+        assert code == 0 or case.file in messages
         return
     newest = list_checkpoints(copy / "checkpoints")[-1]
     case.make(newest)
-    code, said = resume(copy)
-    assert case.file in said
+    code, messages = resume(copy)
+    assert case.file in messages
     if code == 0:  # resumed from an older checkpoint
-        assert f"damaged checkpoint: {newest / case.file}" in said
+        assert f"damaged checkpoint: {newest / case.file}" in messages
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", RUNS.parameters())
-def test_rubbish_in_any_file_of_a_run_is_refused_or_harmless(run: Path, tmp_path: Path, case: Case) -> None:
+def test_invalid_content_of_any_file_of_a_run_is_an_error_or_ignored(run: Path, tmp_path: Path, case: Case) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "run"))
     case.make(copy)
-    code, said = resume(copy)
-    assert code == 0 or case.file in said
+    code, messages = resume(copy)
+    assert code == 0 or case.file in messages
 
 
 @pytest.mark.parametrize("case", RUNS.parameters())
-def test_a_run_with_rubbish_is_described_or_refused(run: Path, tmp_path: Path, case: Case) -> None:
+def test_info_of_a_run_with_invalid_files_is_a_result_or_an_error(run: Path, tmp_path: Path, case: Case) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "run"))
     case.make(copy)
     with guarded(tmp_path):
@@ -80,11 +80,11 @@ def test_a_run_with_rubbish_is_described_or_refused(run: Path, tmp_path: Path, c
     assert answer.code == 0 or case.file in answer.err
 
 
-SOME = [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REFUSED[::12]]
+SOME = [pytest.param(*row, id=f"{row[0]}-{row[1].name}") for row in REJECTED[::12]]
 
 
 @pytest.mark.parametrize(("kind", "case"), SOME)
-def test_every_command_refuses_a_crafted_folder(
+def test_every_command_rejects_a_crafted_folder(
     pristine: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, case: Case
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Crafted data files: refused with file and line, or read as what they are, in bounded time and memory."""
+"""Crafted data files: rejected with file and line, or read unchanged, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pytest
 
 from saccade.data.reading.pair_files import read_lines, read_pairs
 from saccade.errors import SaccadeError
-from untrusted_input.case import Case, check_refusal
+from untrusted_input.case import Case, check_error
 from untrusted_input.command import check_answer, command
 from untrusted_input.crafted_texts import LINES, ODD, PAIRS
 from untrusted_input.guard import SECONDS, guarded
 
-SOUND = "sound.txt"
+VALID = "valid.txt"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory, with one valid file."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / SOUND).write_text("a small dog\ntwo dogs\n", encoding="utf-8")
+    (tmp_path / VALID).write_text("a small dog\ntwo dogs\n", encoding="utf-8")
     return tmp_path
 
 
@@ -37,29 +37,29 @@ def check_command(folder: Path, case: Case, *arguments: object, seconds: float =
 
 
 @pytest.mark.parametrize("case", LINES.parameters())
-def test_a_crafted_file_of_lines_is_refused(folder: Path, pristine: dict[str, Path], case: Case) -> None:
+def test_a_crafted_file_of_lines_is_rejected(folder: Path, pristine: dict[str, Path], case: Case) -> None:
     case.make(folder)
     with guarded(folder), pytest.raises(SaccadeError) as caught:
         for _ in read_lines(folder / case.file):
             pass
-    check_refusal(str(caught.value), case)
+    check_error(str(caught.value), case)
     with guarded(folder), pytest.raises(SaccadeError, match=case.file):
-        for _ in read_pairs(folder / case.file, folder / SOUND):
+        for _ in read_pairs(folder / case.file, folder / VALID):
             pass
     check_command(folder, case, "translate", pristine["byte"], "--input", case.file, "--decoding.max-length", 3)
-    check_command(folder, case, "evaluate", "--hypotheses", case.file, "--reference", SOUND)
+    check_command(folder, case, "evaluate", "--hypotheses", case.file, "--reference", VALID)
     # A run hashes its data first, which takes seconds for a gigabyte.
-    check_command(folder, case, "train", "--source", case.file, "--target", SOUND, "--output", "run", seconds=30)
+    check_command(folder, case, "train", "--source", case.file, "--target", VALID, "--output", "run", seconds=30)
     assert not (folder / "run").exists()
 
 
 @pytest.mark.parametrize("case", PAIRS.parameters())
-def test_a_crafted_file_of_pairs_is_refused(folder: Path, case: Case) -> None:
+def test_a_crafted_file_of_pairs_is_rejected(folder: Path, case: Case) -> None:
     case.make(folder)
     with guarded(folder), pytest.raises(SaccadeError) as caught:
         for _ in read_pairs(folder / case.file):
             pass
-    check_refusal(str(caught.value), case)
+    check_error(str(caught.value), case)
     check_command(folder, case, "train", "--source", case.file, "--output", "run")
     assert not (folder / "run").exists()
 
@@ -81,7 +81,7 @@ def test_odd_characters_are_text(folder: Path, pristine: dict[str, Path], kind: 
     assert "\x1b" not in answer.out
 
 
-def test_a_bomb_of_short_lines_takes_no_memory(folder: Path) -> None:
+def test_a_gzip_bomb_of_short_lines_is_read_in_bounded_memory(folder: Path) -> None:
     block = gzip.compress(b"ein Hund\n" * 1_000_000)
     (folder / "bomb.gz").write_bytes(block * 1000)
     with guarded(folder, memory=2**28):

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from crash_safety.kill_runs import differences
+from saccade.config import merge
 from saccade.errors import SaccadeError
 from saccade.training.config_resolution import resolve_config
 from saccade.training.run import resume, train
-from training.small_runs import MODEL, log_of, write_pairs
+from training.small_runs import STEPS, log_of, run_settings, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -20,27 +21,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of 12 updates with three checkpoints."""
     folder = tmp_path_factory.mktemp("run")
     write_pairs(folder, 200, 5)
-    settings = {
-        "model": MODEL,
-        "data": {
-            "source": str(folder / "train.src"),
-            "target": str(folder / "train.tgt"),
-            "hold_out": 20,
-            "tokenizer": "char",
-            "batch_tokens": 400,
-            "cache": str(folder / "cache"),
-        },
-        "training": {
-            "max_steps": 12,
-            "validate_every": 5,
-            "checkpoint_every": 4,
-            "log_every": 2,
-            "warmup_steps": 4,
-            "device": "cpu",
-        },
-        "output": str(folder / "run"),
-    }
-    train(resolve_config(settings, where="test"))
+    settings = run_settings(folder, hold_out=20, **STEPS)
+    others = {"data": {"cache": str(folder / "cache")}, "output": str(folder / "run")}
+    train(resolve_config(merge(settings, others), where="test"))
     return folder / "run"
 
 

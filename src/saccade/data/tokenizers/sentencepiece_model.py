@@ -7,8 +7,6 @@ tables of the text normalization are checked here.
 from __future__ import annotations
 
 import math
-import os
-import stat
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
@@ -17,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saccade.untrusted_files import open_nonblocking, shown
+from saccade.untrusted_files import read_bytes, shown
 
 MAX_MODEL_SIZE = 2**26  # bytes; models with 250,000 pieces have about 5 MB
 MAX_PIECES = 999_996  # --data.vocabulary allows 1,000,000 tokens, four of which are the special symbols
@@ -66,14 +64,7 @@ class TruncatedError(ValueError):
 
 def read_sentencepiece_model(path: str | Path) -> SentencePieceModel:
     """Read and check a model file; raises OSError if it cannot be read, and ValueError if it is not a valid model."""
-    with open(path, "rb", opener=open_nonblocking) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("is not a regular file")
-        serialized = file.read(min(status.st_size, MAX_MODEL_SIZE) + 1)
-    if len(serialized) > MAX_MODEL_SIZE:
-        raise ValueError(f"is larger than the limit of {MAX_MODEL_SIZE:,} bytes")
-    return parse_sentencepiece_model(serialized)
+    return parse_sentencepiece_model(read_bytes(path, MAX_MODEL_SIZE))
 
 
 def parse_sentencepiece_model(serialized: bytes) -> SentencePieceModel:
