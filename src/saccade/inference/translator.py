@@ -27,7 +27,7 @@ from saccade.inference.engines.engine import Engine, Precision
 from saccade.inference.engines.selection import EngineSelector
 from saccade.inference.engines.torch_engine import TorchEngine
 from saccade.inference.explanation import Explanation, alignment_of
-from saccade.inference.inference_plan import inference_plan
+from saccade.inference.optional_plan import inference_plan
 from saccade.inference.pipeline import WINDOW, Pipeline, Results, Texts, source_limit
 from saccade.inference.shortlist_file import Shortlist
 from saccade.inference.streaming import InputReady, read_windows

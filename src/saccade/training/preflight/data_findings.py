@@ -6,7 +6,7 @@ from saccade.data.audit.report import KINDS, OVERLAPS, DataReport, percentage
 from saccade.data.cache.corpus_statistics import CorpusStatistics
 from saccade.data.config import SENTENCEPIECE
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
-from saccade.training.preflight.inspection import Remark
+from saccade.training.preflight.inspection_report import Remark
 from saccade.training.runs.data import RunData
 
 MAX_UNKNOWN = 0.01  # fraction of unknown tokens without a warning

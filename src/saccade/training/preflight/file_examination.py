@@ -14,7 +14,7 @@ from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import FileError, Pair, read_pairs
 from saccade.data.reading.pair_stream import Chunk, chunked
 from saccade.training.preflight.data_findings import text_findings
-from saccade.training.preflight.inspection import Input, Remark
+from saccade.training.preflight.inspection_report import Input, Remark
 from saccade.training.runs.data import ProgressListener
 
 SHOWN_ERRORS = 5  # of one kind per file

@@ -30,7 +30,7 @@ from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.preflight.data_findings import token_findings
 from saccade.training.preflight.disk_space import check_disk, estimate_disk_bytes, existing_parent
 from saccade.training.preflight.file_examination import examine_files
-from saccade.training.preflight.inspection import QUANTILES, Inspection, Remark, SideStatistics, TokenStatistics
+from saccade.training.preflight.inspection_report import QUANTILES, Inspection, Remark, SideStatistics, TokenStatistics
 from saccade.training.preflight.memory_and_time_forecast import forecast
 from saccade.training.runs.data import ProgressListener, RunData, check_lengths, load_data
 from saccade.training.stopping import equivalent_updates, planned_updates

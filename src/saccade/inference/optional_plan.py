@@ -1,4 +1,4 @@
-"""Choice between the inference plan of a model and the model itself."""
+"""The inference plan of a model, in a package with `plans/`; otherwise the model itself."""
 
 from __future__ import annotations
 
