@@ -217,15 +217,6 @@ def test_embedding_tables_are_shared_according_to_the_settings():
     assert separate.target_embedding.table is not separate.output.table
 
 
-def test_initial_logits_are_near_uniform():
-    sizes = VocabularySizes(500, 500, True)
-    torch.manual_seed(0)
-    model, batch = Lstmn(PRESETS["lstmn-tiny"], sizes).eval(), make_batch([9] * 8, [9] * 8, sizes)
-    logits = model.logits(model.decode(batch.prefix, model.encode(batch.source)).outputs)
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.target.flatten())
-    assert loss.item() == pytest.approx(math.log(500), rel=0.05)
-
-
 def test_dropout_acts_in_training_only():
     model, batch = model_with(dropout=0.5), make_batch([5, 3], [4, 4])
 
