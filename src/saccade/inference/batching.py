@@ -18,19 +18,19 @@ SourceIds = tuple[list[int], ...]
 
 
 def max_ids(source: SourceIds) -> int:
-    """The number of ids of a source text, by the tokenizer that gives the most."""
+    """Return the number of ids of a source text, by the tokenizer that gives the most."""
     return max(map(len, source))
 
 
 def collate_sources(batch: Sequence[SourceIds], tokenizers: Sequence[Tokenizer], device: torch.device) -> Source:
-    """One padded source (B, S) for one tokenizer; a tuple of padded sources for several tokenizers."""
+    """Return one padded source (B, S) for one tokenizer; a tuple of padded sources for several tokenizers."""
     columns = zip(tokenizers, zip(*batch, strict=True), strict=True)
     sources = tuple(pad_source(column, tokenizer.symbols, device) for tokenizer, column in columns)
     return sources[0] if len(sources) == 1 else Source(sources, sources[0].mask)
 
 
 def pad_source(sequences: Sequence[Sequence[int]], symbols: Symbols, device: torch.device) -> Source:
-    """Id sequences, an end symbol appended to each, as one padded source (B, S)."""
+    """Return id sequences, an end symbol appended to each, as one padded source (B, S)."""
     lengths = torch.tensor([len(ids) + 1 for ids in sequences])
     mask: Tensor = torch.arange(int(lengths.max())) < lengths[:, None]  # (B, S)
     values = torch.full(mask.shape, symbols.pad)
@@ -39,7 +39,7 @@ def pad_source(sequences: Sequence[Sequence[int]], symbols: Symbols, device: tor
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices in batches of similar length, at most `batch_tokens` padded tokens each; empty sequences are left out.
+    """Yield indices in batches of similar length, of at most `batch_tokens` padded tokens, without empty sequences.
 
     The longest come first, so that a batch that does not fit into memory fails at once.
     """
@@ -52,7 +52,7 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
 
 
 def even_batches(lengths: Sequence[int], batch_tokens: int, workers: int) -> list[list[int]]:
-    """Indices in batches of similar length for parallel workers, all with about as many real tokens.
+    """Return indices in batches of similar length for parallel workers, all with about as many real tokens.
 
     The number of batches is the smallest multiple of `workers` that suffices; among the ways to cut them, the largest
     batch is as small as possible. Full batches with a small one at the end would leave workers idle.
@@ -78,5 +78,5 @@ def even_batches(lengths: Sequence[int], batch_tokens: int, workers: int) -> lis
 
 
 def indices_by_length(lengths: Sequence[int]) -> list[int]:
-    """The indices of all lengths above 0, longest first."""
+    """Return the indices of all lengths above 0, the longest first."""
     return sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])

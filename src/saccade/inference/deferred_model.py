@@ -20,7 +20,7 @@ class DeferredModel(Generic[Model]):
         self.model: Model | None = None
 
     def __call__(self) -> Model:
-        """The model; concurrent callers wait until it is loaded."""
+        """Return the model; concurrent callers wait until it is loaded."""
         with self.lock:
             if self.model is None:
                 self.model = self.load()

@@ -9,7 +9,7 @@ from saccade.errors import SaccadeError, UsageError
 
 
 def choose_device(name: str, number: int = 0) -> torch.device:
-    """The device of this name: auto, cpu, cuda, cuda:1 … or mps.
+    """Return the device of this name: auto, cpu, cuda, cuda:1 … or mps.
 
     `auto` is the fastest one available. `number` is the index of the GPU if the name has none.
     """

@@ -13,12 +13,12 @@ WIDER_SEARCHES = 2  # of a sentence with too few distinct outputs: all of its be
 
 
 def merges_duplicates(settings: DecodingConfig) -> bool:
-    """Whether outputs with equal text are merged: not if they are samples, whose frequency is the information."""
+    """Return whether outputs with equal text are merged; samples are not: their frequency is the information."""
     return settings.nbest > 1 and not settings.sample and not settings.keep_duplicates
 
 
 def merge_duplicates(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The best candidate of every text, best first; finished ones come before those that were cut off."""
+    """Return the best candidate of every text, best first; finished ones come before those that were cut off."""
     best: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda one: (one.finished, one.score), reverse=True):
         best.setdefault(candidate.text, candidate)
@@ -26,7 +26,7 @@ def merge_duplicates(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 def widened(settings: DecodingConfig) -> DecodingConfig:
-    """Settings of a search for more hypotheses: all of the beam, or twice the beam."""
+    """Return the settings of a search for more hypotheses: for all of the beam, or with twice the beam."""
     beam = settings.beam if settings.nbest < settings.beam else min(2 * settings.beam, MAX_BEAM)
     return settings.model_copy(update={"beam": beam, "nbest": beam})
 

@@ -18,7 +18,7 @@ def build_ensemble(
     mean: Mean = "arithmetic",
     weights: Sequence[float] | None = None,
 ) -> Translator:
-    """An ensemble of the models of several translators, with the decoding defaults of the first.
+    """Return an ensemble of the models of several translators, with the decoding defaults of the first.
 
     `names` say in errors where the models come from.
     """
@@ -49,7 +49,7 @@ def check_equal_targets(tokenizers: Sequence[Tokenizer], names: Sequence[str]) -
 
 
 def first_difference(tokenizer: Tokenizer, other: Tokenizer) -> str | None:
-    """The first property in which the ids of two tokenizers differ in meaning, or None."""
+    """Return the first property in which the ids of two tokenizers differ in meaning, or None."""
     if tokenizer.kind != other.kind:
         return f"{tokenizer.kind} tokens, not {other.kind}"
     if tokenizer.normalization != other.normalization:
@@ -63,5 +63,5 @@ def first_difference(tokenizer: Tokenizer, other: Tokenizer) -> str | None:
 
 
 def are_equal(tokenizers: Sequence[Tokenizer]) -> bool:
-    """Whether all tokenizers give the same ids for every text, i.e. their files are equal."""
+    """Return whether all tokenizers give the same ids for every text: their files are equal."""
     return len({tokenizer.document() for tokenizer in tokenizers}) == 1

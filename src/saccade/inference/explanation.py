@@ -66,13 +66,13 @@ class Explanation:
 
 
 def mean_cross_attention(attention: Sequence[Attention]) -> Tensor | None:
-    """The mean over all heads of all cross-attention layers (B, T, S); None if there are none."""
+    """Return the mean over all heads of all cross-attention layers (B, T, S); None if there are none."""
     layers = [record.weights.float() for record in attention if record.kind == "cross"]
     return torch.cat(layers, dim=1).mean(1) if layers else None  # layers of an ensemble differ in their heads
 
 
 def alignment_of(attention: Sequence[Attention]) -> Tensor:
-    """The alignment (T, S) of a batch of one: the mean of all cross-attention."""
+    """Return the alignment (T, S) of a batch of one: the mean of all cross-attention."""
     alignment = mean_cross_attention(attention)
     if alignment is None:
         families = [name for name in FAMILIES if "cross" in load_family(name).attention]

@@ -59,7 +59,7 @@ def load(
     lexicon: str | PathLike[str] | None = None,
     shortlist: str | PathLike[str] | None = None,
 ) -> Translator:
-    """The translator of a run directory or a model folder, by default on the fastest device.
+    """Return the translator of a run directory or a model folder, by default on the fastest device.
 
     The engine `auto` is torch, or CTranslate2 on a CPU without our kernels if it supports the model. The `precision`
     int8 is faster for large batches and changes a few outputs.
@@ -97,7 +97,7 @@ def model_paths(path: object) -> list[Path]:
 
 
 def load_translator(path: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
-    """The translator of one model folder; `auto` is CTranslate2 only if torch has no kernels for the precision."""
+    """Return the translator of one model folder; `auto` is CTranslate2 if torch has no kernels for the precision."""
     has_kernels = kernels_in_use() and (precision == "float32" or int8_available())
     if engine == "torch" or (engine == "auto" and has_kernels):
         if precision == "int8":
@@ -107,7 +107,7 @@ def load_translator(path: Path, device: torch.device, engine: EngineName, precis
 
 
 def load_for_ctranslate2(path: Path, device: torch.device, engine: EngineName, precision: Precision) -> Translator:
-    """The translator of one model folder with CTranslate2, or with torch if `auto` allows that."""
+    """Return the translator of one model folder with CTranslate2, or with torch if `auto` allows that."""
     required = engine == "ctranslate2" or precision == "int8"
     opened = open_model_folder(path, device)
     decoding = build(DecodingConfig, opened.generation, where=str(path / GENERATION))
@@ -143,7 +143,7 @@ def translator_from(
     *,
     precision: Precision = "float32",
 ) -> Translator:
-    """The translator of a model folder in memory."""
+    """Return the translator of a model folder in memory."""
     decoding = build(DecodingConfig, folder.generation, where=str(Path(where) / GENERATION))
     return Translator(folder.model, folder.tokenizers, decoding, device, precision=precision)
 
@@ -196,7 +196,7 @@ def open_without_model(path: Path, device: torch.device) -> OpenedFolder | None:
 
 
 def load_unchanged(path: Path, device: torch.device) -> tuple[ModelFolder, Mapping[str, Any]]:
-    """A model folder and the manifest of exactly these files, read again if training replaces them meanwhile."""
+    """Return a model folder and the manifest of exactly these files, read again if training replaces them meanwhile."""
     for _ in range(READ_ATTEMPTS):
         before = read_json(path / MANIFEST)
         folder = load_model_folder(path, device)
@@ -206,5 +206,5 @@ def load_unchanged(path: Path, device: torch.device) -> tuple[ModelFolder, Mappi
 
 
 def replaced(path: Path) -> SaccadeError:
-    """The error for a model folder that was replaced while it was read."""
+    """Return the error for a model folder that was replaced while it was read."""
     return SaccadeError("the model folder was replaced while it was being read", where=str(path), hint="try again")

@@ -40,7 +40,7 @@ class SplitText(NamedTuple):
     tokens: int  # of all parts
 
     def truncated(self) -> SplitText:
-        """The first part only."""
+        """Return the text with its first part only."""
         return SplitText(self.parts[:1], self.in_word[:1], self.tokens)
 
 
@@ -70,7 +70,7 @@ class LongSourceReport:
 
 
 def token_ends(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The end of every token of a normalized text, as character positions in it, ascending."""
+    """Return the end of every token of a normalized text, as character positions in it, ascending."""
     ends: list[int] = []
     first = 0
     while first < len(text):
@@ -97,7 +97,7 @@ def split_text(text: str, tokenizers: Sequence[Tokenizer], limit: int, *, at_sen
     in_word: list[bool] = []
     first, splits_word = 0, False
     while first < len(text):
-        reach = min(farthest_end(own, first, limit) for own in ends)
+        reach = min(farthest_end(own, first, limit, len(text)) for own in ends)
         last = len(text)
         if reach < len(text):
             reach = max(reach, first + 1)
@@ -109,17 +109,17 @@ def split_text(text: str, tokenizers: Sequence[Tokenizer], limit: int, *, at_sen
     return SplitText(parts, in_word, max(map(len, ends)))
 
 
-def farthest_end(ends: Sequence[int], first: int, limit: int) -> int:
-    """The end of the last of `limit` tokens after a character position; all of the text if there are no more."""
+def farthest_end(ends: Sequence[int], first: int, limit: int, length: int) -> int:
+    """Return the end of the last of `limit` tokens after a character position, in a text of some length."""
     last = bisect_right(ends, first) + limit - 1
     # The tokens of one character, such as its bytes, have one end: a part must not contain only some of them.
     while 0 < last < len(ends) - 1 and ends[last] == ends[last + 1] and ends[last - 1] > first:
         last -= 1
-    return ends[last] if last < len(ends) - 1 else 2**62
+    return ends[last] if last < len(ends) - 1 else length
 
 
 def last_between(positions: Sequence[int], first: int, last: int) -> int | None:
-    """The last of ascending positions that is above `first` and at most `last`."""
+    """Return the last of ascending positions that is above `first` and at most `last`."""
     index = bisect_right(positions, last) - 1
     return positions[index] if index >= 0 and positions[index] > first else None
 
@@ -150,7 +150,7 @@ def join_parts(
 def best_combinations(
     combinations: Sequence[list[Candidate]], candidates: Sequence[Candidate], count: int
 ) -> list[list[Candidate]]:
-    """The `count` best combinations with one candidate more; both lists have their best first.
+    """Return the `count` best combinations with one candidate more; both lists have their best first.
 
     A combination of ranks i and j, from 0, is no better than the (i + 1)(j + 1) combinations of ranks up to i and j.
     """
@@ -167,7 +167,7 @@ def best_combinations(
 def join_candidates(
     split: SplitText, translations: Sequence[Translation], candidates: Sequence[Candidate]
 ) -> Candidate:
-    """One output from the outputs of consecutive parts; its score is their mean."""
+    """Return one output from the outputs of consecutive parts; its score is the mean of theirs."""
     text = ""
     for candidate, in_word in zip(candidates, split.in_word, strict=False):
         text += separator(text, candidate.text, in_word) + candidate.text
@@ -187,7 +187,7 @@ def join_candidates(
 
 
 def separator(before: str, after: str, in_word: bool) -> str:
-    """The text between two outputs: a space, except inside a word and in scripts without spaces."""
+    """Return the text between two outputs: a space, except inside a word and in scripts without spaces."""
     if not before or not after or in_word or UNSPACED.match(before[-1]) or UNSPACED.match(after[0]):
         return ""
     return " "

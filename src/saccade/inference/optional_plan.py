@@ -7,7 +7,7 @@ from saccade.interface import Translates
 
 
 def inference_plan(model: Translates, *, quantize: bool = False) -> Translates:
-    """The plan of a model, with int8 weights if `quantize`; the model itself in a package without `plans/`.
+    """Return the plan of a model, with int8 weights if `quantize`; the model itself in a package without `plans/`.
 
     The import is here because plans are optional: without them everything runs, only more slowly.
     """

@@ -108,7 +108,7 @@ class Pipeline:
     def outputs(
         self, given: Texts, request: DecodeRequest, results: Callable[[], DecodeResults]
     ) -> dict[int, tuple[Candidate, ...]]:
-        """The outputs of every source of a request; empty sources have none."""
+        """Return the outputs of every source of a request; empty sources have none."""
         with closing(results()) as finished:  # detokenize finished sources while others are still searched
             outputs = {index: tuple(map(self.candidate, hypotheses)) for index, hypotheses in finished}
         if self.settings.replace_unknown != "none":
@@ -118,7 +118,7 @@ class Pipeline:
     def distinct_outputs(
         self, given: Texts, request: DecodeRequest, results: Callable[[], DecodeResults]
     ) -> dict[int, tuple[Candidate, ...]]:
-        """The n best outputs with different texts of every source; sources with fewer are searched again, wider."""
+        """Return the n best outputs of every source, with different texts; sources with fewer are searched again."""
         outputs = self.outputs(given, request, results)
         if not merges_duplicates(self.settings):
             return outputs
@@ -176,7 +176,7 @@ class Pipeline:
         return join_parts(given.texts[index], split, found, self.settings, given.indices[index])
 
     def candidate(self, hypothesis: Hypothesis) -> Candidate:
-        """A hypothesis with its text."""
+        """Return a hypothesis with its text."""
         target = self.translator.tokenizers.target
         return Candidate(
             normalize(target.decode(hypothesis.tokens), "none"),  # byte tokens can spell a line break; keep one line
@@ -191,7 +191,7 @@ class Pipeline:
     def replace_unknown(
         self, given: Texts, sources: Sequence[SourceIds], outputs: Mapping[int, tuple[Candidate, ...]]
     ) -> dict[int, tuple[Candidate, ...]]:
-        """The outputs that contain unknown words, with source words or lexicon entries instead."""
+        """Return the outputs that contain unknown words, with source words or lexicon entries instead."""
         translator, symbols = self.translator, self.translator.symbols
         keys = [
             (index, rank)
@@ -220,7 +220,7 @@ class Pipeline:
 
 
 def source_limit(settings: DecodingConfig, longest: int | None) -> int | None:
-    """The maximum number of tokens of a source, without the end symbol; `longest` is the model's maximum with it."""
+    """Return the maximum number of tokens of a source, without the end symbol; `longest` counts it."""
     if settings.max_source == 0:
         return None
     limit = DEFAULT_MAX_SOURCE if settings.max_source is None else settings.max_source

@@ -30,14 +30,14 @@ class Shortlist:
     allow_copies: bool  # whether a source token may be copied: both sides share one vocabulary
 
     def allowed_tokens(self, source: SourceIds) -> list[int]:
-        """The target tokens allowed for a source; with several tokenizers the first one counts."""
+        """Return the target tokens allowed for a source; with several tokenizers the first one counts."""
         ids = source[0]
         tokens = set(self.always).union(*(self.translations.get(token, ()) for token in set(ids)))
         return list(tokens.union(ids) if self.allow_copies else tokens)
 
 
 def read_shortlist(path: str | Path, tokenizers: Tokenizers) -> Shortlist:
-    """The shortlist in a lexicon file whose entries are pieces of these tokenizers."""
+    """Return the shortlist in a lexicon file whose entries are pieces of these tokenizers."""
     sources, targets = ids_of_pieces(tokenizers.source), ids_of_pieces(tokenizers.target)
     translations: dict[int, set[int]] = {}
     for number, line in enumerate(read_lines(path), start=1):
@@ -63,5 +63,5 @@ def read_shortlist(path: str | Path, tokenizers: Tokenizers) -> Shortlist:
 
 
 def ids_of_pieces(tokenizer: Tokenizer) -> dict[str, int]:
-    """The id of every piece of a vocabulary."""
+    """Return the id of every piece of a vocabulary."""
     return {piece: token for token, piece in enumerate(tokenizer.vocabulary)}

@@ -46,7 +46,7 @@ def read_windows(
 
 
 def next_prefixes(prefix_lines: Iterator[str] | None, first: int, count: int) -> list[str] | None:
-    """The next `count` prefixes; an error if there are fewer."""
+    """Return the next `count` prefixes; raise an error if there are fewer."""
     if prefix_lines is None:
         return None
     prefixes = [prefix for _, prefix in zip(range(count), prefix_lines, strict=False)]

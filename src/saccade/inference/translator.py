@@ -121,7 +121,7 @@ class Translator:
 
     @check_call
     def settings(self, changes: Mapping[str, Any]) -> DecodingConfig:
-        """The model's decoding defaults with changes."""
+        """Return the model's decoding defaults with changes."""
         check_mapping(changes, "changes", hint='give a dict such as {"beam": 1}')
         return (
             build(DecodingConfig, merge(self.decoding.model_dump(), changes), where="decoding")
@@ -187,20 +187,20 @@ class Translator:
         pipeline.report()
 
     def engine(self, settings: DecodingConfig, *, prefixes: bool = False) -> Engine:
-        """The engine for requests with these settings; an error if there is none."""
+        """Return the engine for requests with these settings; raise an error if there is none."""
         if self.shortlist is not None and settings.sample:
             raise SaccadeError("sampling does not support a shortlist", hint="leave out the shortlist or sample")
         return self.engines.choose(settings.for_search, prefixes=prefixes, shortlist=self.shortlist is not None)
 
     def engine_or_none(self, settings: DecodingConfig, *, prefixes: bool = False) -> Engine | None:
-        """The engine for requests with these settings; None if the engine that the user chose does not support them."""
+        """Return the engine for requests with these settings; None if the chosen engine does not support them."""
         try:
             return self.engine(settings, prefixes=prefixes)
         except UsageError:
             return None
 
     def allowed_tokens(self, sources: Sequence[SourceIds]) -> list[list[int]] | None:
-        """The target tokens that each source may be translated to; None without a shortlist."""
+        """Return the target tokens that each source may be translated to; None without a shortlist."""
         return None if self.shortlist is None else [self.shortlist.allowed_tokens(source) for source in sources]
 
     def translate_window(
@@ -221,7 +221,7 @@ class Translator:
         return found
 
     def source_limit(self, settings: DecodingConfig) -> int | None:
-        """The maximum number of tokens of a source that is searched as one; None without a limit."""
+        """Return the maximum number of tokens of a source that is searched as one; None without a limit."""
         return source_limit(settings, self.model.longest if self.exporter is None else self.exporter.max_positions)
 
     def check_replacement(self, settings: DecodingConfig) -> None:
@@ -238,7 +238,7 @@ class Translator:
 
     @check_call
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[ScoredPair]:
-        """The log-probability of each target given its source, by forced decoding."""
+        """Return the log-probability of each target given its source, by forced decoding."""
         sources, targets = list_texts(sources, "sources"), list_texts(targets, "targets")
         if len(sources) != len(targets):
             raise SaccadeError(f"{len(sources)} sources but {len(targets)} targets", hint="give one target per source")
@@ -259,7 +259,7 @@ class Translator:
     @check_call
     @torch.inference_mode()
     def explain(self, text: str, target: str | Sequence[int] | None = None, **decoding: Any) -> Explanation:
-        """Attention weights for the model's own output, or for a given target (a text or token ids)."""
+        """Return the attention weights for the model's own output, or for a given target (a text or token ids)."""
         check_text(text, "text", hint="explain one text at a time")
         self.check_explainable()
         encoding = self.tokenizers.source.encode(text)
@@ -295,7 +295,7 @@ class Translator:
         )
 
     def target_tokens(self, target: str | Sequence[int]) -> list[int]:
-        """The token ids of a target that is given as a text or as token ids."""
+        """Return the token ids of a target that is given as a text or as token ids."""
         if isinstance(target, str):
             return self.tokenizers.target.encode(target).ids
         size, hint = self.tokenizers.target.size, "give a text, or a list of token ids"
@@ -318,15 +318,15 @@ class Translator:
             )
 
     def source_ids(self, texts: Sequence[str]) -> list[SourceIds]:
-        """The ids of each text, one list per source tokenizer."""
+        """Return the ids of each text, one list per source tokenizer."""
         return list(zip(*(tokenizer.encode_batch(texts) for tokenizer in self.source_tokenizers), strict=True))
 
     def collate(self, batch: Sequence[SourceIds]) -> Source:
-        """The input of `encode` for a batch of texts: one padded source, or one per member of an ensemble."""
+        """Return the input of `encode` for a batch of texts: one padded source, or one per member of an ensemble."""
         return collate_sources(batch, self.source_tokenizers, self.device)
 
     def source_batch(self, sequences: Sequence[Sequence[int]]) -> Source:
-        """One padded source (B, S) from ids of the only source tokenizer, an end symbol appended to each sequence."""
+        """Return one padded source (B, S) from ids of the only source tokenizer, each with an end symbol appended."""
         return self.collate([(list(ids),) for ids in sequences])
 
 

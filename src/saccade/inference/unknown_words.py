@@ -38,7 +38,7 @@ class OutputWord:
 
 
 def output_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[OutputWord]:
-    """The words of an output; a word that contains an unknown symbol is unknown.
+    """Return the words of an output; a word that contains an unknown symbol is unknown.
 
     The text between two unknown symbols is decoded together with them and cut out: the spacing that a tokenizer decodes
     depends on both neighbors, and the user's own text may contain the spelling of the symbol.
@@ -79,7 +79,7 @@ def text_with_replacements(
     lexicon: Lexicon | None,
     prefix: Words | None = None,
 ) -> str:
-    """The text of an output with its unknown words replaced; alignment (T, S or more columns).
+    """Return the text of an output with its unknown words replaced; alignment (T, S or more columns).
 
     An unknown word that was forced by a prefix is copied from the prefix.
     """
@@ -98,7 +98,7 @@ def text_with_replacements(
 
 
 def forced_word(word: OutputWord, prefix: Words | None) -> str | None:
-    """The word of the prefix at the position of an unknown word; None if the prefix is shorter."""
+    """Return the word of the prefix at the position of an unknown word; None if the prefix is shorter."""
     if prefix is None or not word.unknown or word.unknown[0] >= len(prefix.word_of_piece):
         return None
     index = prefix.word_of_piece[word.unknown[0]]
@@ -106,7 +106,7 @@ def forced_word(word: OutputWord, prefix: Words | None) -> str | None:
 
 
 def aligned_word(weights: Tensor, source: Words) -> str:
-    """The source word whose pieces have the largest sum of weights (S,); the first one in a tie."""
+    """Return the source word whose pieces have the largest sum of weights (S,); the first one in a tie."""
     totals = [0.0] * len(source.words)
     for index, weight in zip(source.word_of_piece, weights.tolist(), strict=False):  # without end symbol and padding
         if index != NO_WORD:
@@ -115,7 +115,7 @@ def aligned_word(weights: Tensor, source: Words) -> str:
 
 
 def alignments_of(attention: Sequence[Attention], positions: int) -> Tensor:
-    """The mean cross-attention of a batch (B, T, S); an error if its columns are not the S source positions."""
+    """Return the mean cross-attention of a batch (B, T, S); raise an error if it is not over S source positions."""
     if any(record.weights.size(-1) != positions for record in attention if record.kind == "cross"):
         raise SaccadeError(
             "the cross-attention of this model does not cover the source tokens one by one, so there is no alignment",
@@ -139,7 +139,7 @@ def check_cross_attention(model: Translates, source: Source) -> None:
 
 @torch.inference_mode()
 def align(model: Translates, source: Source, outputs: Sequence[Sequence[int]], symbols: Symbols) -> list[Tensor]:
-    """The alignments (T, S) of outputs, one output for each row of the source.
+    """Return the alignments (T, S) of outputs, one output for each row of the source.
 
     The last token is not part of the prefix: the row of a token is the position that predicts it.
     """

@@ -59,7 +59,7 @@ class Equivalence:
     detail: str
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain data; an infinite difference becomes null, because JSON has no infinity."""
+        """Return the result as plain data; an infinite difference becomes null, because JSON has no infinity."""
         difference = self.largest_difference if math.isfinite(self.largest_difference) else None
         return {**asdict(self), "largest_difference": difference}
 
@@ -93,7 +93,7 @@ def verify(
 
 
 def usable_examples(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
-    """The pairs as ids, without those that have an empty source or are too long for the model."""
+    """Return the pairs as ids, without those that have an empty source or are too long for the model."""
     sources = translator.source_ids([pair.source for pair in pairs])
     targets = translator.tokenizers.target.encode_batch([pair.target for pair in pairs])
     limit = translator.model.longest or math.inf
@@ -197,14 +197,14 @@ def check_scores(translator: Translator, examples: Sequence[Example]) -> Equival
 def decode(
     translator: Translator, source: Source, settings: DecodingConfig, indices: Sequence[int] | None = None
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each row of a source, best first."""
+    """Return the hypotheses of each row of a source, best first."""
     return search(translator.plan, SearchRequest(source, settings, translator.symbols, indices=indices))
 
 
 def score_difference(
     model: Decodes, memory: Memory, outputs: Sequence[tuple[int, Hypothesis]], symbols: Symbols
 ) -> float:
-    """The largest difference between reported log-probabilities and forced decoding; each output has its memory row."""
+    """Return the largest difference of log-probabilities between a search and forced decoding; outputs name rows."""
     device, largest = memory.mask.device, 0.0
     rows = torch.tensor([row for row, _ in outputs], device=device)
     ids = [torch.tensor(output_symbols(output, symbols)) for _, output in outputs]
@@ -281,7 +281,7 @@ class OutputComparison:
 
 
 def decision_gap(model: Decodes, memory: Memory, one: Hypothesis, other: Hypothesis, symbols: Symbols) -> float:
-    """The gap in log-probability between the first two different tokens of two greedy outputs."""
+    """Return the gap in log-probability between the first two different tokens of two greedy outputs."""
     pairs = zip(output_symbols(one, symbols), output_symbols(other, symbols), strict=False)
     different = next(((position, pair) for position, pair in enumerate(pairs) if pair[0] != pair[1]), None)
     if different is None:  # one of them is the impossible output
@@ -293,23 +293,23 @@ def decision_gap(model: Decodes, memory: Memory, one: Hypothesis, other: Hypothe
 
 
 def output_symbols(hypothesis: Hypothesis, symbols: Symbols) -> list[int]:
-    """The tokens of an output, and the end symbol if it was reached."""
+    """Return the tokens of an output, and the end symbol if it was reached."""
     return [*hypothesis.tokens, *([symbols.end] if hypothesis.finished else [])]
 
 
 def search_settings(translator: Translator, beam: int, *, sample: bool = False, nbest: int = 1) -> DecodingConfig:
-    """The model's decoding settings, changed to greedy search, beam search or sampling."""
+    """Return the model's decoding settings, changed to greedy search, beam search or sampling."""
     plain = {"coverage_beta": 0.0, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     return translator.settings({**plain, "beam": beam, "sample": sample, "nbest": nbest})
 
 
 def beam_width(translator: Translator) -> int:
-    """The model's beam size, at least 2."""
+    """Return the model's beam size, at least 2."""
     return max(2, translator.decoding.beam)
 
 
 def mixed_batches(examples: Sequence[Example]) -> list[list[int]]:
-    """Indices of all examples in batches that mix short and long ones, so that there is padding."""
+    """Return the indices of all examples in batches that mix short and long ones, so that there is padding."""
     order = sorted(
         range(len(examples)), key=lambda index: max_ids(examples[index].source) + len(examples[index].target)
     )
@@ -318,7 +318,7 @@ def mixed_batches(examples: Sequence[Example]) -> list[list[int]]:
 
 
 def teacher_forced(translator: Translator, examples: Sequence[Example]) -> TeacherForcedBatch:
-    """Examples as one batch on the translator's device."""
+    """Return examples as one batch on the translator's device."""
     symbols = translator.symbols
     prefixes = [torch.tensor([symbols.begin, *example.target]) for example in examples]
     prefix = pad_sequence(prefixes, batch_first=True, padding_value=symbols.pad).to(translator.device)  # (B, T)
@@ -327,7 +327,7 @@ def teacher_forced(translator: Translator, examples: Sequence[Example]) -> Teach
 
 
 def stepped_outputs(model: Decodes, batch: TeacherForcedBatch, memory: Memory, *, record: bool = False) -> Tensor:
-    """The outputs (B, T, D) of one `step` per position; in the middle the batch order is reversed with `select`."""
+    """Return the outputs (B, T, D) of one `step` per position; in the middle, `select` reverses the batch order."""
     prefix, length = batch.prefix, batch.prefix.size(1)
     order = torch.arange(len(prefix), device=prefix.device)
     state, outputs = model.start(memory), []
@@ -340,7 +340,7 @@ def stepped_outputs(model: Decodes, batch: TeacherForcedBatch, memory: Memory, *
 
 
 def largest_difference(model: Decodes, one: Tensor, other: Tensor) -> float:
-    """The largest difference of two log-probabilities, from two outputs (M, D) of the same positions."""
+    """Return the largest difference of two log-probabilities, from two outputs (M, D) of the same positions."""
     return max(
         difference(*(model.logits(outputs).log_softmax(dim=-1, dtype=torch.float32) for outputs in pair))
         for pair in zip(torch.split(one, OUTPUT_ROWS), torch.split(other, OUTPUT_ROWS), strict=True)
@@ -348,24 +348,24 @@ def largest_difference(model: Decodes, one: Tensor, other: Tensor) -> float:
 
 
 def difference(one: Tensor, other: Tensor) -> float:
-    """The largest absolute difference of two tensors; NaN counts as infinite, equal infinities as 0."""
+    """Return the largest absolute difference of two tensors; NaN counts as infinite, equal infinities as 0."""
     absolute = (one - other).abs().masked_fill(one == other, 0.0)
     return float(absolute.masked_fill(absolute.isnan(), math.inf).max()) if absolute.numel() else 0.0
 
 
 def tolerance_of(model: TranslationModel) -> float:
-    """The tolerance for differences of log-probabilities, by the least precise dtype of the model."""
+    """Return the tolerance for differences of log-probabilities, by the least precise dtype of the model."""
     return max(TOLERANCES.get(parameter.dtype, FLOAT32_TOLERANCE) for parameter in model.parameters())
 
 
 def judge(name: str, model: TranslationModel, largest: float, detail: str) -> Equivalence:
-    """The result of a check that passes if the largest difference is within the model's tolerance."""
+    """Return the result of a check that passes if the largest difference is within the model's tolerance."""
     tolerance = tolerance_of(model)
     return Equivalence(name, largest, tolerance, largest <= tolerance, detail)
 
 
 def equal_ids(one: Translator, other: Translator, examples: Sequence[Example]) -> bool:
-    """Whether two translators tokenize and detokenize equally."""
+    """Return whether two translators tokenize and detokenize equally."""
     texts = [one.tokenizers.target.decode(example.target) for example in examples]
     texts += [one.tokenizers.source.decode(example.source[0]) for example in examples]
     return one.source_ids(texts) == other.source_ids(texts) and (
@@ -374,7 +374,7 @@ def equal_ids(one: Translator, other: Translator, examples: Sequence[Example]) -
 
 
 def equal_bits(one: Tensor, other: Tensor | None) -> bool:
-    """Whether two tensors are bitwise equal, including the signs of zeros."""
+    """Return whether two tensors are bitwise equal, including the signs of zeros."""
     if other is None or one.shape != other.shape or one.dtype != other.dtype:
         return False
     return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))

@@ -42,7 +42,7 @@ class Export(NamedTuple):
 
 
 def cache_key(manifest: Mapping[str, Any]) -> CacheKey:
-    """The cache key of a model folder with this manifest and the installed runtime."""
+    """Return the cache key of a model folder with this manifest and the installed runtime."""
     files = manifest["files"]
     return {
         "weights": files[WEIGHTS]["sha256"],
@@ -53,7 +53,7 @@ def cache_key(manifest: Mapping[str, Any]) -> CacheKey:
 
 
 def seems_cached(folder: Path) -> bool:
-    """Whether a model folder seems to hold a valid export; `find_export` verifies the files."""
+    """Return whether a model folder seems to hold a valid export; `find_export` verifies the files."""
     try:
         return read_parity(folder / CACHE, cache_key(read_json(folder / MANIFEST))) is not None
     except (SaccadeError, OSError, LookupError, TypeError):
@@ -61,7 +61,7 @@ def seems_cached(folder: Path) -> bool:
 
 
 def read_parity(path: Path, key: CacheKey) -> dict[str, Any] | None:
-    """The parity result of an export; None if it has another key or was not written in this folder."""
+    """Return the parity result of an export; None if it has another key or was not written in this folder."""
     values = read_json(path / PARITY)
     if values.get("key") != key or values.get("file") != file_identity(path / MODEL):
         return None
@@ -70,7 +70,7 @@ def read_parity(path: Path, key: CacheKey) -> dict[str, Any] | None:
 
 
 def find_export(folder: Path, key: CacheKey) -> Export | None:
-    """The export in a model folder; None if it is missing, damaged, outdated or copied."""
+    """Return the export in a model folder; None if it is missing, damaged, outdated or copied."""
     path = folder / CACHE
     try:
         verify(path, MODEL, PARITY)
@@ -84,7 +84,7 @@ def find_export(folder: Path, key: CacheKey) -> Export | None:
 def open_export(
     folder: Path, key: CacheKey, export: Callable[[Path], None], check: Callable[[Path], dict[str, Any]]
 ) -> Iterator[Export]:
-    """The export of a model folder; if no valid one is cached, `export` writes it and `check` compares it with torch.
+    """Yield the export of a model folder; without a valid one in the cache, `export` writes and `check` verifies it.
 
     The files may be deleted at the end of the block; the runtime has read them by then.
     """
@@ -113,7 +113,7 @@ def write_export(
 
 
 def file_identity(path: Path) -> list[int]:
-    """Inode, size and change time of a file: no copy of the file has all three."""
+    """Return the inode, size and change time of a file: no copy of the file has all three."""
     status = os.stat(path)
     return [status.st_ino, status.st_size, status.st_ctime_ns]
 

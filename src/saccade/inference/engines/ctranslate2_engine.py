@@ -61,7 +61,7 @@ def unsupported(
     if prefixes:
         return "it does not score forced prefixes"
     if shortlist:
-        return "its shortlist covers the whole batch, so an output would depend on the other sentences"
+        return "its shortlist is one for all sentences of a batch, so an output would depend on the others"
     if settings.beam > 1 and 2 * settings.beam > target_vocabulary - MAX_SUPPRESSED:
         return f"a beam of {settings.beam} is too wide for a vocabulary of {target_vocabulary}"
     return None
@@ -121,11 +121,11 @@ class CTranslate2Engine:
         return results
 
     def fits(self, length: int, settings: DecodingConfig) -> bool:
-        """Whether the position table has room for a source with its end symbol, and for the shortest output."""
+        """Return whether the position table has room for a source with its end symbol, and for the shortest output."""
         return max(length, settings.min_length) < self.positions
 
     def limits(self, settings: DecodingConfig) -> Callable[[int], int]:
-        """A function from the number of source ids to the maximum output length, as in `decoding/`."""
+        """Return a function from the number of source ids to the maximum output length, as in `decoding/`."""
 
         @cache
         def limit(length: int) -> int:
@@ -135,7 +135,7 @@ class CTranslate2Engine:
         return limit
 
     def options(self, settings: DecodingConfig) -> dict[str, Any]:
-        """The settings as options of the runtime; a length includes the end symbol there too."""
+        """Return the settings as options of the runtime; a length includes the end symbol there too."""
         options: dict[str, Any] = {
             "beam_size": settings.beam,
             "min_decoding_length": settings.min_length,
@@ -160,13 +160,13 @@ class CTranslate2Engine:
         return pending
 
     def named_tokens(self, source: SourceIds) -> list[str]:
-        """Token names of a source, with the end symbol, which the runtime does not add."""
+        """Return the token names of a source, with the end symbol, which the runtime does not add."""
         return [*map(self.token_names.__getitem__, source[0]), self.token_names[self.symbols.end]]
 
     def hypotheses(
         self, result: Any, limit: int, request: DecodeRequest, divisors: Sequence[float]
     ) -> list[Hypothesis] | None:
-        """The hypotheses of one source; None if our search would not give them."""
+        """Return the hypotheses of one source; None if our search would not give them."""
         if request.settings.beam == 1:
             names = result.hypotheses[0][:limit]
             if len(names) == self.positions and not self.is_finished(names):
@@ -185,11 +185,11 @@ class CTranslate2Engine:
         return [self.hypothesis(*output) for output in outputs]
 
     def is_finished(self, names: Sequence[str]) -> bool:
-        """Whether an output ends with the end symbol."""
+        """Return whether an output ends with the end symbol."""
         return bool(names) and names[-1] == self.token_names[self.symbols.end]
 
     def hypothesis(self, names: Sequence[str], log_probability: float) -> Hypothesis:
-        """An output as a hypothesis without a score."""
+        """Return an output as a hypothesis without a score."""
         finished = self.is_finished(names)
         tokens = tuple(map(int, names[:-1] if finished else names))
         return Hypothesis(tokens, log_probability, math.nan, (), finished=finished)
@@ -210,7 +210,7 @@ class CTranslate2Engine:
             )
 
     def divisors(self, settings: DecodingConfig) -> list[float]:
-        """The length penalties of outputs of length 1, 2, …: they divide the log-probability."""
+        """Return the length penalties of outputs of length 1, 2, …: they divide the log-probability."""
         lengths = torch.arange(1, self.positions + 1)
         penalties: list[float] = length_penalty(lengths, settings.length_penalty, settings.length_alpha).tolist()
         return penalties
@@ -218,7 +218,7 @@ class CTranslate2Engine:
     def rank(
         self, hypotheses: Sequence[Hypothesis], settings: DecodingConfig, divisors: Sequence[float]
     ) -> list[Hypothesis]:
-        """The n best hypotheses of a source, with their scores."""
+        """Return the n best hypotheses of a source, with their scores."""
         scored = [
             replace(
                 hypothesis,
@@ -240,7 +240,7 @@ def wait_for(result: Any) -> Any:
 
 
 def is_busy() -> bool:
-    """Whether a runtime works on batches; its destructor would wait for their end."""
+    """Return whether a runtime works on batches; its destructor would wait for their end."""
     return any(not result.done() for result in PENDING)
 
 

@@ -36,7 +36,7 @@ class CTranslate2Exporter:
     tokenizers: Tokenizers
     decoding: DecodingConfig
     precision: Precision = "float32"
-    required: bool = False  # the user asked for CTranslate2: an error instead of torch if it cannot be used
+    required: bool = False  # the user chose CTranslate2: raise an error instead of using torch
 
     @property
     def max_positions(self) -> int | None:
@@ -44,7 +44,7 @@ class CTranslate2Exporter:
         return self.config.max_positions if self.config.positions == "learned" else None
 
     def build(self, fallback: Engine) -> CTranslate2Engine | None:
-        """The engine; None, with a line on stderr, if it differs from torch or cannot be built."""
+        """Return the engine; None, with a line on stderr, if it differs from torch or cannot be built."""
 
         def export(path: Path) -> None:
             save_ctranslate2(path, self.load_model(), self.config)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ class CTranslate2Exporter:
             return None
 
     def engine(self, runtime: Any, fallback: Engine) -> CTranslate2Engine:
-        """The engine of a loaded runtime."""
+        """Return the engine of a loaded runtime."""
         return CTranslate2Engine(
             runtime,
             vocabulary=max(tokenizer.size for tokenizer in self.tokenizers),
@@ -89,7 +89,7 @@ class CTranslate2Exporter:
 
 
 def load_runtime(path: Path, precision: Precision) -> Any:
-    """A CTranslate2 translator with one worker per torch thread, each with one thread.
+    """Return a CTranslate2 translator with one worker per torch thread, each with one thread.
 
     Threads that share a matrix product synchronize after each one; with int8 that takes ten times the computation.
     """
@@ -106,7 +106,7 @@ def load_runtime(path: Path, precision: Precision) -> Any:
     except (RuntimeError, ValueError) as error:
         raise SaccadeError(f"CTranslate2 cannot load the export: {error}", where=str(path), hint=USE_TORCH) from None
     finally:
-        torch.set_num_threads(threads)  # CTranslate2 changes the number of threads of the whole process
+        torch.set_num_threads(threads)  # CTranslate2 changes the number of threads of the process
 
 
 def unavailable(config: ModelConfig, device: torch.device) -> str | None:

@@ -29,7 +29,7 @@ class DecodeRequest:
     scores: bool = True  # False: the log-probabilities may be left out, which is faster
 
     def subset(self, indices: Sequence[int]) -> DecodeRequest:
-        """The request for some of its sources."""
+        """Return the request for some of its sources."""
         return replace(
             self,
             sources=[self.sources[index] for index in indices],

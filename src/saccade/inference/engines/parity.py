@@ -1,4 +1,4 @@
-"""Parity of two engines: do they give the same greedy outputs with the same log-probabilities?"""
+"""Parity of two engines: equal greedy outputs with equal log-probabilities."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Parity:
         return Parity(*counts, max(self.largest_difference, other.largest_difference))
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain data; an infinite difference becomes null, because JSON has no infinity."""
+        """Return the figures as plain data; an infinite difference becomes null, because JSON has no infinity."""
         difference = self.largest_difference if math.isfinite(self.largest_difference) else None
         return {**asdict(self), "largest_difference": difference, "passed": self.passed}
 
@@ -86,13 +86,13 @@ def compare(reference: Engine, engine: Engine, sources: Sequence[SourceIds], dec
 
 
 def greedy_settings(decoding: DecodingConfig) -> DecodingConfig:
-    """The model's own settings, changed to greedy search."""
+    """Return the model's own settings, changed to greedy search."""
     plain = {"beam": 1, "nbest": 1, "sample": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "coverage_beta": 0.0}
     return decoding.model_copy(update=plain)
 
 
 def first_different_position(one: Hypothesis, other: Hypothesis) -> int | None:
-    """The first position at which two outputs differ, end symbols included; None if they are equal."""
+    """Return the first position at which two outputs differ, end symbols included; None if they are equal."""
     if (one.tokens, one.finished) == (other.tokens, other.finished):
         return None
     pairs = zip(one.tokens, other.tokens, strict=False)
@@ -101,7 +101,7 @@ def first_different_position(one: Hypothesis, other: Hypothesis) -> int | None:
 
 
 def random_sentences(vocabulary: int, max_length: int) -> list[list[int]]:
-    """Sentences of random ids; the same ones for the same vocabulary size."""
+    """Return sentences of random ids, which depend on the vocabulary size only."""
     generator = np.random.Generator(np.random.Philox(key=vocabulary))
     first = max(vars(Symbols()).values()) + 1
     if vocabulary <= first:
@@ -111,7 +111,7 @@ def random_sentences(vocabulary: int, max_length: int) -> list[list[int]]:
 
 
 def validation_sources(run: Path) -> list[str]:
-    """The validation sources of a run; none if they cannot be read."""
+    """Return the validation sources of a run; none if they cannot be read."""
     try:
         return read_text(run / SOURCES_FILE, MAX_SOURCES_BYTES).splitlines()[:MAX_SOURCES]
     except (OSError, ValueError, SaccadeError):

@@ -31,7 +31,7 @@ class EngineSelector:
         self.lock = Lock()
 
     def choose(self, settings: DecodingConfig, *, prefixes: bool = False, shortlist: bool = False) -> Engine:
-        """The engine for a request; an error if the user asked for one that does not support it."""
+        """Return the engine for a request; raise an error if the user chose one that does not support it."""
         exporter = self.exporter
         if exporter is None:
             return self.torch

@@ -68,7 +68,7 @@ class TorchEngine:
                 yield from zip(batches[number], hypotheses, strict=True)
 
     def runs_in_thread(self) -> bool:
-        """Whether a search runs in a thread of its own: in the main thread Ctrl-C would wait for its end.
+        """Return whether a search runs in a thread of its own: in the main thread Ctrl-C would wait for its end.
 
         Autocast and the current CUDA device are settings of the calling thread.
         """
