@@ -21,6 +21,8 @@ SYSTEM_ADVICE = {
     errno.EISDIR: "name a file, not a directory",
     errno.ENOTDIR: "a part of the path is a file: check the path",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EEXIST: "something else is at this path: choose another path",
+    errno.ELOOP: "the path is a symbolic link to itself: choose another path",
     errno.EBADF: "it is closed: redirect it to a file, or leave out <&- and >&-",
 }
 """What to do about errors of the operating system."""

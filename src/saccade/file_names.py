@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from saccade.errors import UsageError
 
 MAX_NAME_LENGTH = 200  # bytes; most file systems allow 255, and temporary files add to the name
@@ -10,6 +13,11 @@ MAX_NAME_LENGTH = 200  # bytes; most file systems allow 255, and temporary files
 def is_file_name(name: str) -> bool:
     """Return whether a name is a plain file name, without a path, on every system."""
     return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0", ":"}
+
+
+def without_links(path: Path) -> Path:
+    """Return an absolute path without symbolic links; a link to itself stays, where `Path.resolve` raises an error."""
+    return Path(os.path.realpath(path))
 
 
 def check_file_name(name: str, what: str) -> str:

@@ -90,7 +90,7 @@ def test_number_of_entries(texts: tuple[Path, Path], tmp_path: Path, saccade: Sa
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--source", "a.en", "--output", "x.tsv"], 1, "target"),
+        (["--source", "a.en", "--output", "x.tsv"], 2, "target"),
         (["--source", "none.en", "--target", "a.de", "--output", "x.tsv"], 1, "none.en: "),
         (["--source", "a.en", "--source", "a.en", "--target", "a.de", "--output", "x.tsv"], 2, "source"),
         (["--source", "a.en", "--target", "a.de", "--output", "x.tsv.gz"], 2, "plain text"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -85,9 +86,9 @@ def complexity(
         )
     json_path = None if json_file in (None, STANDARD_OUTPUT) else Path(str(json_file))
     check_outputs({"--json": json_path, "--csv": csv, "--plot": plot})
-    if seconds <= 0:
+    if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds must be more than 0, not {seconds:g}", hint="give seconds, such as --seconds 1")
-    if memory <= 0:
+    if not 0 < memory < math.inf:
         raise UsageError(f"--memory must be more than 0, not {memory:g}", hint="give gigabytes, such as --memory 4")
     if kernel % 2 == 0:
         raise UsageError(f"--kernel must be odd, not {kernel}", hint="a centered kernel has a middle position")

@@ -108,7 +108,7 @@ def new_directory(given: Path | None) -> Path:
     while given is None and path.exists():
         path = Path(f"demo-{number}")
         number += 1
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if (path.exists() or path.is_symlink()) and (not path.is_dir() or any(path.iterdir())):
         raise SaccadeError("already exists", where=str(path), hint="choose another --output; nothing is overwritten")
     path.mkdir(parents=True, exist_ok=True)
     return path

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from saccade import messages
+from saccade.cli.options.training_run import check_targets
 from saccade.cli.output.output_paths import check_outputs
 from saccade.cli.output.task import task
 from saccade.errors import SaccadeError, UsageError
+from saccade.file_names import without_links
 
 if TYPE_CHECKING:
     from saccade.data.config import DataConfig
@@ -158,6 +160,7 @@ def write(
         work.advance()
 
     inputs = InputFiles(config)
+    check_targets(config)
     words = TrainingPairs(config)
     with task("learning", iterations, "iterations") as work:
         table = learn_translations(
@@ -173,7 +176,7 @@ def write(
                 f"no word pair has a probability of at least {limits.min_probability:g}",
                 hint="lower --min-probability, or give more data",
             )
-        write_lexicon(output.resolve(), entries)  # keep a symbolic link and replace the file it points to
+        write_lexicon(without_links(output), entries)  # keep a symbolic link and replace the file it points to
     kind = "words" if tokenizers is None else "pieces"
     messages.detail(f"{len(entries):,} entries from {len(table.keys):,} pairs of {kind}")
     count = len({entry.source for entry in entries})

@@ -12,6 +12,7 @@ import typer
 
 from saccade import messages
 from saccade.cli.options.model import Device, Run
+from saccade.cli.options.training_run import check_targets
 from saccade.cli.output.json_output import STANDARD_OUTPUT, JsonFile, write_json_output
 from saccade.cli.output.output_paths import check_outputs
 from saccade.cli.output.task import task
@@ -91,10 +92,13 @@ def lines_of(equivalence: Equivalence) -> str:
 
 def given_pairs(source: Path | None, target: Path | None, count: int) -> list[Pair]:
     """Return the first pairs of the files named on the command line."""
+    from saccade.data.config import DataConfig
     from saccade.data.reading.pair_files import read_pairs
 
     if source is None:
         raise UsageError("--target is given without --source", hint="name the file of source sentences: --source FILE")
+    if target is None:
+        check_targets(DataConfig(source=(str(source),)))
     return first_pairs(read_pairs(source, target), count)
 
 

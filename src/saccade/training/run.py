@@ -84,15 +84,19 @@ def continue_run(resumed: ResumedConfig) -> RunResult:
     configure_process(config.training)
     group = join_process_group(compute.device)
     with lock(directory, group):
-        if group.rank == 0 and config != before:
-            try:
-                rewrite_config(directory, config)
-            except OSError as error:
-                raise not_written(directory.config, error) from None
         choice = config.choice()
         tracker = make_tracker(config, choice, directory, group)
         changes = tuple(result_changing_settings(before, config))
-        return execute(RunContext(config, choice, directory, compute, group, tracker, resumed=True, changes=changes))
+        resumed_run = RunContext(config, choice, directory, compute, group, tracker, resumed=True, changes=changes)
+        return execute(resumed_run, config_changed=config != before)
+
+
+def save_changed_config(directory: RunDirectory, config: RunConfig) -> None:
+    """Replace the config of a resumed run."""
+    try:
+        rewrite_config(directory, config)
+    except OSError as error:
+        raise not_written(directory.config, error) from None
 
 
 def lock(directory: RunDirectory, group: Group) -> contextlib.AbstractContextManager[None]:
@@ -113,12 +117,17 @@ def make_tracker(config: RunConfig, choice: Choice, directory: RunDirectory, gro
     )
 
 
-def execute(context: RunContext) -> RunResult:
-    """Prepare, train and finish; the log names the run directory in every case."""
+def execute(context: RunContext, *, config_changed: bool = False) -> RunResult:
+    """Prepare, train and finish; the log names the run directory in every case.
+
+    A changed config is saved when the run is prepared, so that a resume that fails changes nothing.
+    """
     directory, tracker = context.directory, context.tracker
     tracker.log(f"run directory: {directory.path}")
     try:
         run = prepare(context)
+        if config_changed and context.group.rank == 0:
+            save_changed_config(directory, context.config)
     except BaseException:
         tracker.close("failed")
         if context.group.rank == 0 and not context.resumed:  # nothing is trained: the user can repeat the command

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar
 
 import typer
@@ -15,6 +17,7 @@ from saccade.cli.output.json_output import STANDARD_OUTPUT
 from saccade.errors import SaccadeError, UsageError, nearest
 from saccade.usual_names import ARGUMENTS, candidates_for, normalized, options_called
 
+PATHS = (Path, list[Path])  # annotations of options that are paths
 SETTINGS = "saccade.settings"  # key of the unparsed dotted settings in a typer context
 EVERYTHING = "saccade.help-all"  # key that says whether --help-all was given
 
@@ -33,12 +36,27 @@ class Command(TyperCommand):
         if any("--json" in parameter.opts for parameter in self.params):
             args = complete_json(args)
         ctx.meta[SETTINGS] = dotted
+        self.check_paths(args)
         if requests:
             self.print_help(ctx, args, everything=HELP_ALL in requests)
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
             raise self.usage_error(error, ctx) from None
+
+    def check_paths(self, args: Sequence[str]) -> None:
+        """Raise an error for an option whose path is empty, because it would name the current directory."""
+        options = {
+            name
+            for parameter in self.params
+            if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in PATHS
+            for name in parameter.opts
+        }
+        for before, argument in pairwise(("", *args)):
+            name, equals, value = argument.partition("=")
+            empty = before if before in options and not argument else name if equals and not value else None
+            if empty in options:
+                raise UsageError(f"{empty} is empty", hint="name a path; perhaps a variable of the shell is not set")
 
     def print_help(self, ctx: Any, args: list[str], *, everything: bool) -> None:
         """Print the help with the defaults that the other arguments imply, and exit; ignore incomplete arguments."""

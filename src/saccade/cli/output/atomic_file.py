@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from saccade.errors import SaccadeError, not_written
+from saccade.file_names import without_links
 from saccade.folder import fsync
 
 
@@ -20,7 +21,7 @@ def check_writable(path: Path) -> None:
         if path.is_file():
             path.open("ab").close()  # fails if the file is write-protected
         if is_replaceable(path):
-            temporary = temporary_path(path.resolve())
+            temporary = temporary_path(without_links(path))
             temporary.touch()
             temporary.unlink()
     except OSError as error:
@@ -34,7 +35,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         if not is_replaceable(path):
             yield path
             return
-        target = path.resolve()  # keep a symbolic link and replace the file it points to
+        target = without_links(path)  # keep a symbolic link and replace the file it points to
         temporary = temporary_path(target)
         try:
             yield temporary

@@ -81,8 +81,7 @@ def describe_os_error(error: OSError) -> str:
     """Return the path, the error of the operating system, and advice."""
     what = error.strerror or str(error) or type(error).__name__
     where = "the output" if error.filename is None else os.fsdecode(error.filename)
-    advice = system_advice(error)
-    return f"{where}: {what}" + (f"\n  {advice}" if advice else "")
+    return f"{where}: {what}\n  {system_advice(error) or 'check the path, or choose another'}"
 
 
 def discard_output() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from saccade.cli.output.atomic_file import check_writable
 from saccade.errors import UsageError
+from saccade.file_names import without_links
 from saccade.folder import MANIFEST
 
 STANDARD_STREAM = "-"
@@ -38,7 +39,7 @@ def check_outputs(outputs: Mapping[str, str | Path | None], inputs: Iterable[Pat
         check_not_part_of_model(option, path)
         check_writable(path)
         if path.is_file() or not path.exists():  # several outputs may go to one device or pipe
-            other = seen.setdefault(path.resolve(), option)
+            other = seen.setdefault(without_links(path), option)
             if other != option:
                 raise UsageError(f"{other} and {option} name the same file {path}", hint="name two files")
 
@@ -52,7 +53,7 @@ def check_not_input(option: str, output: Path, inputs: Iterable[Path | None]) ->
 
 def check_not_part_of_model(option: str, path: Path) -> None:
     """Raise an error if a path is in a model folder or checkpoint, or is one of the files that training writes."""
-    resolved = path.resolve()
+    resolved = without_links(path)
     for folder in resolved.parents:
         if is_model(folder):
             raise UsageError(f"{option} {path} is inside the model folder {folder}", hint="name a path elsewhere")

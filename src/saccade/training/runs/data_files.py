@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from saccade.data.config import DataConfig
+from saccade.data.reading.input_files import file_state
 from saccade.data.reading.pair_files import open_bytes, unreadable
 from saccade.errors import SaccadeError
 
@@ -27,6 +28,8 @@ def check_data_files(data: DataConfig, missing_hint: str | None = None) -> None:
     """Raise an error for the first data file that cannot be opened; `missing_hint` is the advice if it is missing."""
     for _, path in data_files(data):
         try:
+            if os.path.exists(path):
+                file_state(path)  # raises an error for a pipe, which opening would wait for
             open_bytes(path).close()
         except FileNotFoundError as error:
             found = unreadable(path, error)
