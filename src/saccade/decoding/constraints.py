@@ -77,6 +77,7 @@ def constraints_of(
     """Return the constraints of every row of a source mask (B, S); an invalid prefix is an error.
 
     `longest` is the maximum length of the model; `indices` are the rows' positions in the user's input, for errors.
+    `mask` is True at real positions.
     """
     limits = length_limits(mask, config)
     if longest is not None:
@@ -95,6 +96,7 @@ def length_limits(mask: Tensor, config: DecodingConfig) -> Tensor:
     """Return the maximum output length (B,) of each row of a source mask (B, S).
 
     At its limit a hypothesis is cut off and marked unfinished: with a forced end it would look complete.
+    `mask` is True at real positions.
     """
     if config.max_length:
         return torch.full((mask.size(0),), config.max_length, device=mask.device)

@@ -129,6 +129,7 @@ def tap_indices(convolutions: Iterable[Convolution], mask: Tensor, layout: Packe
 
     They count from 1; 0 is a position outside of the sequence. The layout is that of mask (B, T). Convolutions of one
     shape share one tensor.
+    `mask` is True at real positions.
     """
     count = layout.pack(mask).size(0)
     numbers = torch.arange(1, count + 1, device=mask.device)  # (N,)

@@ -166,6 +166,7 @@ def without_empty_rows(weights: Tensor, mask: Tensor) -> Tensor:
 
     A padding position far from the sentence attends to no position, and its context is not used; its recorded row is
     uniform over the sentence.
+    `mask` is True at real positions.
     """
     even = mask / mask.sum(1, keepdim=True).clamp(min=1)  # (B, T)
     empty = ~(weights > 0).any(-1, keepdim=True)  # (B, H, T, 1)

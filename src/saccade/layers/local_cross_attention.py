@@ -91,7 +91,10 @@ def dense_cross_attend(
     dropout: float = 0.0,
     record: bool = False,
 ) -> Attended:
-    """Attend with all scores and a band mask: queries (B, H, T, d) of target positions (T,)."""
+    """Attend with all scores and a band mask: queries (B, H, T, d) of target positions (T,).
+
+    `mask` is True at real positions.
+    """
     lengths = mask.sum(1)
     source = torch.arange(mask.size(1), device=mask.device).expand_as(mask)
     visible = band.visible(band.centres(positions, lengths), source, lengths)  # (B, T, S)

@@ -36,7 +36,10 @@ class Recurrent(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: RecurrentState | None = None
     ) -> tuple[Tensor, RecurrentState]:
-        """x (B, T, inputs) to outputs (B, T, H), and the state after the last real position of each sequence."""
+        """x (B, T, inputs) to outputs (B, T, H), and the state after the last real position of each sequence.
+
+        `mask` is True at real positions.
+        """
         return recurrent_layer(self.layer, x, mask, state)
 
     def step(self, x: Tensor, state: RecurrentState) -> RecurrentState:
@@ -57,7 +60,10 @@ class Bidirectional(nn.Module):
         self.backwards = Recurrent(kind, inputs, width)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, RecurrentState, RecurrentState]:
-        """x (B, S, inputs) to outputs (B, S, 2H), forward first, and the last state of each direction."""
+        """x (B, S, inputs) to outputs (B, S, 2H), forward first, and the last state of each direction.
+
+        `mask` is True at real positions.
+        """
         return bidirectional_layer(self.forwards.layer, self.backwards.layer, x.flatten(0, 1), flat_indices(mask), mask)
 
     def of_tokens(
@@ -66,6 +72,7 @@ class Bidirectional(nn.Module):
         """`forward` of `embed(tokens)`, tokens (B, S), where an embedding depends on its token alone.
 
         A batch has few distinct tokens: in evaluation each is embedded and projected once.
+        `mask` is True at real positions.
         """
         if self.training or torch.is_grad_enabled() or not mask.any():
             return self(embed(tokens), mask)  # type: ignore[no-any-return]
@@ -74,7 +81,10 @@ class Bidirectional(nn.Module):
         return bidirectional_layer(self.forwards.layer, self.backwards.layer, embed(distinct), rows, mask)
 
     def outputs(self, x: Tensor, mask: Tensor) -> Tensor:
-        """The outputs alone (B, S, 2H): without last states the layers can run over padding."""
+        """The outputs alone (B, S, 2H): without last states the layers can run over padding.
+
+        `mask` is True at real positions.
+        """
         forward, _ = self.forwards(x)
         backward, _ = self.backwards(reverse(x, mask))
         return torch.cat([forward, reverse(backward, mask)], -1)
@@ -114,7 +124,10 @@ class FedRecurrent(nn.Module):
 def recurrent_stack(
     layers: Iterable[nn.Module], x: Tensor, mask: Tensor, drop: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, tuple[RecurrentState, ...]]:
-    """Run `Recurrent` layers in turn: x (B, S, inputs) to outputs (B, S, H) and the last state of every layer."""
+    """Run `Recurrent` layers in turn: x (B, S, inputs) to outputs (B, S, H) and the last state of every layer.
+
+    `mask` is True at real positions.
+    """
     states: list[RecurrentState] = []
     for layer in layers:
         x, state = layer(x, mask)
@@ -130,6 +143,6 @@ def zero_state(kind: CellKind, batch: int, weight: Tensor) -> RecurrentState:
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the real positions of each sequence of x (B, S, D): (B, D)."""
+    """The mean of the real positions of each sequence of x (B, S, D): (B, D); mask: True = real position."""
     real = mask[:, :, None]
     return x.masked_fill(~real, 0.0).sum(1) / real.sum(1).clamp(min=1)

@@ -236,6 +236,7 @@ class ConvS2S(nn.Module):
         """Return keys z as states and values z + e as summary, both (B, S, E), from packed z and e (N, E).
 
         Values are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
+        `mask` is True at real positions.
         """
         if states.requires_grad and self.gradient != 1.0:  # of the encoder's layers, not of the e in z + e
             states.register_hook(partial(torch.mul, other=self.gradient))  # type: ignore[no-untyped-call]
@@ -302,7 +303,7 @@ def step_layers(
 
 
 def root_of_length(mask: Tensor) -> Tensor:
-    """Return the square root of the length of each sentence of mask (B, S): (B, 1, 1)."""
+    """Return the square root of the length of each sentence of mask (B, S), True = real position: (B, 1, 1)."""
     return mask.sum(1).clamp(min=1).double().sqrt()[:, None, None]
 
 

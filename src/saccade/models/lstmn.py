@@ -116,7 +116,10 @@ class AdditiveScore(nn.Module):
         nn.init.uniform_(self.vector, -(width**-0.5), width**-0.5)
 
     def forward(self, query: Tensor, recalled: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-        """Return attention weights (..., W, t) for projected input and h~ (..., W, D), keys (..., t, D)."""
+        """Return attention weights (..., W, t) for projected input and h~ (..., W, D), keys (..., t, D).
+
+        `mask` is True at visible positions.
+        """
         return masked_softmax(additive_scores(query + self.recalled(recalled), keys, self.vector), mask)
 
 
@@ -135,7 +138,10 @@ class Reader(nn.Module):
         return Tape(state.new_empty(len(state), 0, self.width), state.new_empty(len(state), 0, 2 * self.width), state)
 
     def recall(self, query: Tensor, tape: Tape, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return [h~; c~] (N, 2D) and weights (N, t) of self-attention (eqs. 4-6) for the projected input (N, D)."""
+        """Return [h~; c~] (N, 2D) and weights (N, t) of self-attention (eqs. 4-6) for the projected input (N, D).
+
+        `mask` is True at visible positions.
+        """
         if tape.keys.size(1) == 0:
             return tape.recalled, query[:, :0]
         previous = tape.recalled[:, : self.width]  # (N, D), h~_{t-1}

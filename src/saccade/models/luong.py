@@ -199,7 +199,10 @@ class PredictedWindow(nn.Module):
         self.half_width = half_width  # D
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Map states (B, T, D) and mask (B, S) to the log of the Gaussian and the window's mask, both (B, T, S)."""
+        """Map states (B, T, D) and mask (B, S) to the log of the Gaussian and the window's mask, both (B, T, S).
+
+        `mask` is True at real positions.
+        """
         last = mask.sum(1)[:, None] - 1  # (B, 1) positions count from 0
         fraction = torch.sigmoid(torch.tanh(self.hidden(states)) @ self.place)  # (B, T)
         # In bf16 neighboring positions of a long source would be equal.

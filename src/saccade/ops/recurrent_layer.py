@@ -44,6 +44,7 @@ def recurrent_layer(
 
     Real positions come before padding, where outputs are arbitrary. The layer runs in the dtype of its weights, without
     autocast: fused GPU layers support only half precision under autocast.
+    `mask` is True at real positions.
     """
     op = "recurrent_layer"
     weights = check_layer(op, layer, x, state)
@@ -67,6 +68,7 @@ def bidirectional_layer(
     """A forward and a backward layer over one sequence: outputs (B, S, 2H), forward first, and the last state of each.
 
     Position s of sequence b has the input x[rows[b, s]], x (R, inputs): inputs that repeat are projected once.
+    `mask` is True at real positions.
     """
     op, width = "bidirectional_layer", forward.hidden_size
     for layer in (forward, backward):
@@ -172,7 +174,7 @@ def scan_layer(layer: nn.RNNBase, x: Tensor, rows: Tensor, order: Tensor, out: T
 def run_layer(
     layer: nn.RNNBase, x: Tensor, mask: Tensor | None, state: RecurrentState | None
 ) -> tuple[Tensor, RecurrentState]:
-    """The PyTorch reference: the fused layer."""
+    """The PyTorch reference: the fused layer; mask: True = real position."""
     if not x.size(0):  # PyTorch's layers refuse an empty batch
         none = x.new_zeros(0, layer.hidden_size)
         return x.new_zeros(0, x.size(1), layer.hidden_size), RecurrentState(
@@ -205,24 +207,33 @@ def batch_first(final: Tensor | tuple[Tensor, Tensor]) -> RecurrentState:
 
 
 def flat_indices(mask: Tensor) -> Tensor:
-    """The index (B, S) of each position in the flattened padded batch."""
+    """The index (B, S) of each position in the flattened padded batch; mask: True = real position."""
     return torch.arange(mask.numel(), device=mask.device).view(mask.shape)
 
 
 def forward_order(mask: Tensor) -> Tensor:
-    """The positions (B, S) of each sequence from first to last, -1 after the last real one; at least one position."""
+    """The positions (B, S) of each sequence from first to last, -1 after the last real one; at least one position.
+
+    `mask` is True at real positions.
+    """
     positions, lengths = torch.arange(mask.size(1), device=mask.device), mask.sum(1, keepdim=True).clamp(min=1)
     return torch.where(positions < lengths, positions, -1)
 
 
 def reverse_order(mask: Tensor) -> Tensor:
-    """The positions (B, S) of each sequence from the last real one to the first, -1 after that."""
+    """The positions (B, S) of each sequence from the last real one to the first, -1 after that.
+
+    `mask` is True at real positions.
+    """
     positions, lengths = torch.arange(mask.size(1), device=mask.device), mask.sum(1, keepdim=True).clamp(min=1)
     return (lengths - 1 - positions).clamp(min=-1)
 
 
 def reverse(x: Tensor, mask: Tensor) -> Tensor:
-    """Each sequence of x (B, S, ...) with its real positions reversed; padding stays at the end."""
+    """Each sequence of x (B, S, ...) with its real positions reversed; padding stays at the end.
+
+    `mask` is True at real positions.
+    """
     positions = torch.arange(mask.size(1), device=mask.device)
     lengths = mask.sum(1, keepdim=True)  # (B, 1)
     mirrored = torch.where(mask, lengths - 1 - positions, positions)  # (B, S)
@@ -231,6 +242,6 @@ def reverse(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def last(x: Tensor, mask: Tensor) -> Tensor:
-    """The last real position of each sequence of x (B, S, D): (B, D)."""
+    """The last real position of each sequence of x (B, S, D): (B, D); mask: True = real position."""
     rows = torch.arange(len(mask), device=mask.device) * mask.size(1)
     return x.flatten(0, 1).index_select(0, rows + mask.sum(1).clamp(min=1) - 1)

@@ -52,7 +52,7 @@ def single_head_attention(
 def attention_kernel(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, vector: Tensor | None
 ) -> SingleHeadAttention:
-    """Single-head attention on the kernel."""
+    """Single-head attention on the kernel; mask: True = real position."""
     (batch, queries, width), (positions, depth) = query.shape, values.shape[1:]
     context, weights = query.new_empty(batch, queries, depth), query.new_empty(batch, queries, positions)
     inputs = [None if x is None else x.contiguous() for x in (mask, query, keys, vector, values)]

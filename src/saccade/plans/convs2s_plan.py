@@ -194,7 +194,7 @@ def tap_weight(convolution: Convolution) -> Tensor:
 
 
 def positions_of(mask: Tensor) -> Tensor:
-    """Return the position of each entry of mask (B, S)."""
+    """Return the position of each entry of mask (B, S), True = real position."""
     return torch.arange(mask.size(1), device=mask.device).expand(mask.shape)
 
 
