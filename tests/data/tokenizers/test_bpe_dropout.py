@@ -33,15 +33,15 @@ def split(probability: float, *, max_length: int = LONG, key: int = 0) -> list[l
     return [part.tolist() for part in np.split(ids, np.cumsum(found)[:-1])]
 
 
-def texts(rows: list[list[int]]) -> list[str]:
-    return [TOKENIZERS.source.decode(row) for row in rows]
+def texts(sequences: list[list[int]]) -> list[str]:
+    return [TOKENIZERS.source.decode(sequence) for sequence in sequences]
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.999])
 def test_text_is_unchanged(probability):
-    rows = split(probability)
-    assert texts(rows) == TEXTS
-    assert all(row[-1] == Symbols.end and Symbols.end not in row[:-1] for row in rows)
+    sequences = split(probability)
+    assert texts(sequences) == TEXTS
+    assert all(ids[-1] == Symbols.end and Symbols.end not in ids[:-1] for ids in sequences)
 
 
 def test_higher_probability_splits_more():
@@ -62,11 +62,11 @@ def test_merge_table_parts_concatenate_to_the_token():
 def test_sequence_that_would_be_too_long_is_unchanged():
     plain = split(0.0)
     max_length = max(map(len, plain)) + 2
-    rows = split(0.9, max_length=max_length)
-    assert texts(rows) == TEXTS
-    assert max(map(len, rows)) <= max_length
-    assert any(row == whole for row, whole in zip(rows, plain, strict=True))
-    assert any(row != whole for row, whole in zip(split(0.2, max_length=max_length), plain, strict=True))
+    sequences = split(0.9, max_length=max_length)
+    assert texts(sequences) == TEXTS
+    assert max(map(len, sequences)) <= max_length
+    assert any(found == original for found, original in zip(sequences, plain, strict=True))
+    assert any(found != original for found, original in zip(split(0.2, max_length=max_length), plain, strict=True))
 
 
 def test_result_depends_on_the_key():

@@ -31,7 +31,7 @@ def string() -> str:
     return "".join(sorted(WORDS, key=lambda word: (-len(word), word)))
 
 
-def spellings(string: str, pieces: Pieces) -> list[str]:
+def texts_of(string: str, pieces: Pieces) -> list[str]:
     return [string[start : start + length] for start, length in zip(pieces.starts, pieces.lengths, strict=True)]
 
 
@@ -49,7 +49,7 @@ def probability(segmentation: list[str], scores: dict[str, float]) -> float:
 
 def test_seed_pieces_are_the_alphabet_and_repeated_substrings(string: str, spans: Spans) -> None:
     pieces = seed_pieces(string, spans)
-    found = spellings(string, pieces)
+    found = texts_of(string, pieces)
     counted: Counter[str] = Counter()
     for word, count in WORDS.items():
         for start in range(len(word)):
@@ -64,7 +64,7 @@ def test_seed_pieces_are_the_alphabet_and_repeated_substrings(string: str, spans
 
 def test_expected_counts_equal_enumeration(string: str, spans: Spans) -> None:
     pieces = seed_pieces(string, spans)
-    names = spellings(string, pieces)
+    names = texts_of(string, pieces)
     scores = dict(zip(names, pieces.scores.tolist(), strict=True))
     expected = dict.fromkeys(names, 0.0)
     for word, count in WORDS.items():
@@ -79,12 +79,12 @@ def test_expected_counts_equal_enumeration(string: str, spans: Spans) -> None:
 @pytest.mark.parametrize("divided", [False, True])
 def test_viterbi_equals_enumeration(string: str, spans: Spans, divided: bool) -> None:
     pieces = seed_pieces(string, spans)
-    names = spellings(string, pieces)
+    names = texts_of(string, pieces)
     scores = dict(zip(names, pieces.scores.tolist(), strict=True))
     long_ones = Spans(spans.starts[:-1], spans.lengths[:-1], spans.counts[:-1])  # one letter cannot be divided
     found: list[list[str]] = [[] for _ in long_ones.starts]
-    for walk in best_segmentations(long_ones, pieces, divided=divided):
-        for span, piece in zip(walk.spans, walk.pieces, strict=True):
+    for step in best_segmentations(long_ones, pieces, divided=divided):
+        for span, piece in zip(step.spans, step.pieces, strict=True):
             found[span].insert(0, names[piece])
     for start, length, way in zip(long_ones.starts, long_ones.lengths, found, strict=True):
         word = string[start : start + length]

@@ -47,7 +47,7 @@ def bpe_dropout_from_config(config: DataConfig, tokenizers: Tokenizers) -> BpeDr
 
 
 def merge_table(tokenizer: Tokenizer) -> MergeTable:
-    """The merge table of a bpe vocabulary."""
+    """Return the merge table of a bpe vocabulary."""
     ids = {piece: token for token, piece in enumerate(tokenizer.vocabulary)}
     left, right = (np.full(tokenizer.size, NOT_MERGED, dtype=np.int32) for _ in range(2))
     for first, second in reversed(tokenizer.merges):  # if several merges make one piece, bpe applies the first

@@ -128,12 +128,12 @@ class Tokenizer:
         return int(self._backend.get_vocab_size())
 
     def encode(self, text: str) -> Encoding:
-        """The ids, pieces and offsets of a text."""
+        """Return the ids, pieces and offsets of a text."""
         encoding = self._backend.encode(normalize(text, self.normalization), add_special_tokens=False)
         return Encoding(encoding.ids, self.pieces(encoding.ids), encoding.offsets)
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of texts, encoded on all cores."""
+        """Return the ids of texts, encoded on all cores."""
         lines = [normalize(text, self.normalization) for text in texts]
         return [encoding.ids for encoding in self._backend.encode_batch_fast(lines, add_special_tokens=False)]
 
@@ -149,13 +149,13 @@ class Tokenizer:
         return tuple(pieces[token] for token in range(self.size))
 
     def piece(self, token: int) -> str:
-        """The piece of an id."""
+        """Return the piece of an id."""
         if not 0 <= token < len(self.vocabulary):
             raise IndexError(f"id {token} is not in a vocabulary of {self.size}")
         return self.vocabulary[token]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces of ids."""
+        """Return the pieces of ids."""
         return [self.piece(token) for token in ids]
 
     @property
@@ -165,7 +165,7 @@ class Tokenizer:
         return [(first, second) for first, second in merges]
 
     def document(self) -> str:
-        """The content of the tokenizer file, as JSON."""
+        """Return the content of the tokenizer file, as JSON."""
         document = {
             "format": FORMAT,
             "version": VERSION,

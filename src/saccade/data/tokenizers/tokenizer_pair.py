@@ -69,7 +69,7 @@ def load_tokenizers(folder: Path, names: Collection[str] | None = None) -> Token
 
 
 def tokenizers_digest(tokenizers: Tokenizers) -> str:
-    """The SHA-256 of the saved form of both tokenizers."""
+    """Return the SHA-256 of the saved form of both tokenizers."""
     digest = hashlib.sha256(b"joint" if tokenizers.source is tokenizers.target else b"separate")
     for tokenizer in tokenizers:
         digest.update(tokenizer.document().encode("utf-8"))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 MAX_PIECE_LENGTH = 16
 MAX_SEEDS = 1_000_000
-SHRINK = 0.75  # the share of pieces kept in a pruning round
+SHRINK = 0.75  # the fraction of pieces kept in a pruning round
 PRUNING_GOAL = 1.1  # times the size: pruning stops there, then the most probable pieces are kept
 EM_STEPS = 2
 MIN_EXPECTED = 0.5  # pieces with a smaller expected count are dropped after an EM step
@@ -52,7 +52,7 @@ class Spans:
         return np.cumsum(self.lengths + 1) - (self.lengths + 1)
 
     def count_at_least(self, length: int) -> int:
-        """The number of spans with at least this length; they come first."""
+        """Return the number of spans with at least this length; they come first."""
         return int(np.searchsorted(-self.lengths, -length, side="right"))
 
 
@@ -267,7 +267,7 @@ def prune(spans: Spans, pieces: Pieces, goal: int) -> NDArray[np.bool_]:
 
 
 def digamma(values: Floats) -> Floats:
-    """The derivative of log gamma: variational EM with it favors sparse vocabularies (Liang and Klein 2007)."""
+    """Return the derivative of log gamma: variational EM with it favors sparse vocabularies (Liang and Klein 2007)."""
     import torch  # imported here: tokenizing does not need torch
 
     result: Floats = torch.digamma(torch.from_numpy(values)).numpy()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from saccade.untrusted_files import shown
 
-MAX_LETTERS = 2**22  # of all unigram pieces together: the library builds a trie with one node per letter
+MAX_CHARACTERS = 2**22  # of all unigram pieces together: the library builds a trie with one node per character
 
 
 class Vocabulary(NamedTuple):
@@ -36,7 +36,7 @@ def read_vocabulary(model: Any, *, scored: bool) -> Vocabulary:
 
 
 def pieces_by_id(entries: Mapping[str, Any]) -> list[str]:
-    """The pieces of `{piece: id}` in order of their ids, which must be 0 to n - 1."""
+    """Return the pieces of `{piece: id}` in order of their ids, which must be 0 to n - 1."""
     pieces: list[str | None] = [None] * len(entries)
     for piece, index in entries.items():
         if type(index) is not int or not 0 <= index < len(pieces):
@@ -66,7 +66,7 @@ def read_merges(merges: Any, pieces: Collection[str]) -> list[tuple[str, str]]:
 
 
 def scored_pieces(entries: list[Any]) -> Vocabulary:
-    """The pieces and scores of `[[piece, score], …]`; the id is the index in the list."""
+    """Return the pieces and scores of `[[piece, score], …]`; the id is the index in the list."""
     pieces: dict[str, float] = {}
     for entry in entries:
         if not (isinstance(entry, list) and len(entry) == 2 and type(entry[1]) in (int, float)):
@@ -77,8 +77,8 @@ def scored_pieces(entries: list[Any]) -> Vocabulary:
         if abs(score) > 1e9:
             raise ValueError(f"the score {shown(score)} of the piece {shown(piece)} is not a log-probability")
         pieces[piece] = float(score)
-    if sum(map(len, pieces)) > MAX_LETTERS:
-        raise ValueError(f"its pieces have more than {MAX_LETTERS:,} letters together")
+    if sum(map(len, pieces)) > MAX_CHARACTERS:
+        raise ValueError(f"its pieces have more than {MAX_CHARACTERS:,} characters together")
     return Vocabulary(list(pieces), [], list(pieces.values()))
 
 
