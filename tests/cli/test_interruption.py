@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from command_line import Saccade
 
+from saccade.cli.interruption import interruptible_imports
 from terminal import read_rest, read_until
 
 COMMAND = [sys.executable, "-m", "saccade.cli.main"]
@@ -148,3 +149,23 @@ def test_ctrl_c_ends_a_long_search(engine: str, run: Path, tmp_path: Path) -> No
     assert rest == ""
     assert "line 2" in message
     assert message.rstrip().splitlines()[-1].endswith("after 1 of 3 lines; stdout holds the first 1")
+
+
+def test_ctrl_c_ends_the_import_of_torch(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    codes: list[int] = []
+
+    def leave(code: int) -> None:
+        codes.append(code)
+        raise SystemExit
+
+    monkeypatch.setattr(os, "_exit", leave)
+    with interruptible_imports():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert codes == []
+        monkeypatch.setattr(sys.modules["torch"].__spec__, "_initializing", True)
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGINT)
+    assert codes == [130]
+    assert "interrupted" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

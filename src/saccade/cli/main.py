@@ -21,13 +21,14 @@ from saccade.cli.evaluate import EVALUATE_PAGE, evaluate
 from saccade.cli.export import export
 from saccade.cli.import_model import import_model
 from saccade.cli.info import info
+from saccade.cli.interruption import exit_if_busy, interruptible_imports
 from saccade.cli.lexicon import lexicon
 from saccade.cli.models import models
 from saccade.cli.options.command import command_class
 from saccade.cli.options.flags import FLAGS, split_flags
 from saccade.cli.options.help_page import HELP_ALL, PLAIN_PAGE, HelpPage
 from saccade.cli.options.option_group import expand_option_groups
-from saccade.cli.output.errors import exit_if_busy, report
+from saccade.cli.output.errors import report
 from saccade.cli.output.standard_streams import open_closed_streams
 from saccade.cli.train import TRAIN_PAGE, train
 from saccade.cli.translate import TRANSLATE_PAGE, translate
@@ -97,7 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         open_closed_streams()
         write_utf8()
         try:
-            run(["--help"] if words in ([], [HELP_ALL]) else words)
+            with interruptible_imports():
+                run(["--help"] if words in ([], [HELP_ALL]) else words)
         finally:
             sys.stdout.flush()  # raises here on a full disk or a closed pipe, rather than at interpreter exit
     except typer.Exit as exit_request:

@@ -42,15 +42,6 @@ def report(error: BaseException, *, debug: bool) -> int:
     return described.exit_code
 
 
-def exit_if_busy(code: int) -> None:
-    """End the process at once if CTranslate2 works on batches: a normal exit would wait for their end."""
-    engine = sys.modules.get("saccade.inference.engines.ctranslate2_engine")
-    if engine is not None and engine.is_busy():
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-        os._exit(code)
-
-
 def describe_error(error: BaseException) -> ErrorReport:
     """Return the message and the exit code for any exception."""
     if isinstance(error, SaccadeError):
