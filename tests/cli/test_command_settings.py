@@ -6,7 +6,10 @@ import pytest
 
 from saccade.cli.options.command import complete_json, split_dotted
 from saccade.cli.options.settings import apply_settings, split_lists
-from saccade.errors import SaccadeError, UsageError
+from saccade.config import NoValue, build
+from saccade.data.config import DataConfig
+from saccade.decoding.config import DecodingConfig
+from saccade.errors import InputFileError, SaccadeError, UsageError
 from saccade.training.config import RunConfig
 
 
@@ -53,3 +56,30 @@ def test_errors_caused_by_settings_are_usage_errors() -> None:
     with pytest.raises(SaccadeError, match="broken before") as caught:
         apply_settings(fails_always, {"a": 1})
     assert caught.value.exit_code == 1
+
+
+def test_errors_in_files_that_settings_name_are_input_errors() -> None:
+    def fails_on_a_file(settings: Any) -> None:
+        if settings:
+            raise InputFileError("no such file", where="a.en")
+
+    with pytest.raises(InputFileError) as caught:
+        apply_settings(fails_on_a_file, {"a": 1})
+    assert caught.value.exit_code == 1
+
+
+def test_advice_names_the_help_of_the_command() -> None:
+    def fails(settings: Any) -> None:
+        if settings:
+            build(DecodingConfig, settings, where="test")
+
+    with pytest.raises(UsageError) as caught:
+        apply_settings(fails, {"beam": 0}, command="saccade translate")
+    assert caught.value.hint == "see saccade translate --help-all"
+
+
+@pytest.mark.parametrize("name", ["cache", "workers", "source", "max_length"])
+def test_only_flags_may_lack_a_value(name: str) -> None:
+    assert build(DataConfig, {"joint": NoValue("true")}, where="test").joint is True
+    with pytest.raises(SaccadeError, match="needs a value"):
+        build(DataConfig, {name: NoValue("true")}, where="test")

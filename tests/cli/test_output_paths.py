@@ -49,7 +49,7 @@ def test_no_command_writes_into_a_model_or_over_a_run(
     assert contents(run) == before
 
 
-def test_a_link_does_not_lead_around_the_check(run: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_does_not_bypass_the_check(run: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(run / "model-best" / "config.json")
     with pytest.raises(UsageError):
         check_outputs({"--output": tmp_path / "link"})

@@ -87,7 +87,8 @@ def translate(
         int | None, typer.Option(help="With --sample: random seed; the same seed gives the same outputs.")
     ] = None,
     batch_tokens: Annotated[
-        int | None, typer.Option(help="Input tokens per batch; changes speed, not results.")
+        int | None,
+        typer.Option(help="Input tokens per batch, 0 for the default; changes speed, not results."),
     ] = None,
     *,
     lexicons: LexiconOptions,
