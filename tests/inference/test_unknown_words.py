@@ -143,6 +143,20 @@ def test_a_lexicon_entry_comes_first() -> None:
     assert translator.translate("the zebra Quick Smith", replace_unknown="source") == "der zebra Quick Smith"
 
 
+def test_an_explanation_shows_the_replacements() -> None:
+    translator = scripted("der ? sieht ?", [0, 3, 2, 1])
+    found = translator.explain("the Smith sees zebra", replace_unknown="source")
+    assert found.target == translator.translate("the Smith sees zebra", replace_unknown="source")
+    assert found.target_pieces == ("der", "zebra", "sieht", "Smith", "</s>")
+    assert found.merge_words().target_pieces == found.target_pieces
+    assert translator.explain("the Smith sees zebra", replace_unknown="lexicon").target_pieces[1] == "Zebra"
+    assert translator.explain("the Smith sees zebra", allow_unknown=True).target == "der <unk> sieht <unk>"
+    assert found.source_pieces == ("the", "Smith", "sees", "zebra", "</s>")
+    translator.lexicon = None
+    with pytest.raises(SaccadeError):
+        translator.explain("the Smith sees zebra", replace_unknown="lexicon")
+
+
 def test_tokens_and_scores_do_not_change() -> None:
     translator = scripted("der ?", [0, 1])
     plain = next(translator.stream(["the Smith"], translator.settings({"allow_unknown": True}))).candidates[0]

@@ -32,8 +32,8 @@ from saccade.inference.pipeline import WINDOW, Pipeline, Results, Texts, source_
 from saccade.inference.shortlist_file import Shortlist
 from saccade.inference.streaming import InputReady, read_windows
 from saccade.inference.translation import ScoredPair, Translation
-from saccade.inference.unknown_words import check_cross_attention
-from saccade.inference.words import piece_words_of_output, piece_words_of_text
+from saccade.inference.unknown_words import check_cross_attention, words_with_replacements
+from saccade.inference.words import piece_words_of_output, piece_words_of_text, with_replacements, words_of
 from saccade.interface import Decodes, Source, Translates, TranslationModel
 from saccade.symbols import Symbols
 from saccade.untrusted_files import shown
@@ -259,7 +259,10 @@ class Translator:
     @check_call
     @torch.inference_mode()
     def explain(self, text: str, target: str | Sequence[int] | None = None, **decoding: Any) -> Explanation:
-        """Return the attention weights for the model's own output, or for a given target (a text or token ids)."""
+        """Return the attention weights for the model's own output, or for a given target (a text or token ids).
+
+        Unknown words of its own output are shown as their replacements, if the settings replace them.
+        """
         check_text(text, "text", hint="explain one text at a time")
         self.check_explainable()
         encoding = self.tokenizers.source.encode(text)
@@ -267,8 +270,11 @@ class Translator:
             raise SaccadeError("an empty text has no attention to explain", hint="give a sentence")
         source = self.source_batch([encoding.ids])
         memory = self.plan.encode(source, record=True)
+        settings = self.settings({**decoding, "nbest": 1})
+        replaces = target is None and settings.replace_unknown != "none"
+        if replaces:
+            self.check_replacement(settings)
         if target is None:
-            settings = self.settings({**decoding, "nbest": 1})
             allowed = self.allowed_tokens([(encoding.ids,)])
             request = SearchRequest(memory, settings.for_search, self.symbols, allowed=allowed)
             tokens = list(search(self.plan, request)[0][0].tokens)
@@ -277,11 +283,19 @@ class Translator:
         prefix = torch.tensor([[self.symbols.begin, *tokens]], device=self.device)
         decoded = self.plan.decode(prefix, memory, record=True)
         attention = memory.attention + decoded.attention
+        alignment = alignment_of(attention)
         if isinstance(target, str):
             output, target_words = target, piece_words_of_text(self.tokenizers.target, target)
         else:
             output = self.tokenizers.target.decode(tokens)
             target_words = piece_words_of_output(self.tokenizers.target, tokens)
+        if replaces:
+            lexicon = self.lexicon if settings.replace_unknown == "lexicon" else None
+            source_text = words_of(self.tokenizers.source, text)
+            words = words_with_replacements(self.tokenizers.target, tokens, alignment.cpu(), source_text, lexicon)
+            output = " ".join(word.text for word in words)
+            texts = {position: word.text for word in words for position in word.unknown}
+            target_words = with_replacements(target_words, texts)
         source_words = piece_words_of_text(self.tokenizers.source, text)
         return Explanation(
             source=text,
@@ -289,7 +303,7 @@ class Translator:
             source_pieces=source_words.pieces,
             target_pieces=target_words.pieces,
             attention=attention,
-            alignment=alignment_of(attention),
+            alignment=alignment,
             source_words=source_words,
             target_words=target_words,
         )

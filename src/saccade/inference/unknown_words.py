@@ -12,7 +12,7 @@ layer and one head has no other alignment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -79,22 +79,32 @@ def text_with_replacements(
     lexicon: Lexicon | None,
     prefix: Words | None = None,
 ) -> str:
-    """Return the text of an output with its unknown words replaced; alignment (T, S or more columns).
+    """Return the text of an output with its unknown words replaced; alignment (T, S or more columns)."""
+    words = words_with_replacements(target, tokens, alignment, source, lexicon, prefix)
+    return normalize(" ".join(word.text for word in words), "none")
+
+
+def words_with_replacements(
+    target: Tokenizer,
+    tokens: Sequence[int],
+    alignment: Tensor,
+    source: Words,
+    lexicon: Lexicon | None,
+    prefix: Words | None = None,
+) -> list[OutputWord]:
+    """Return the words of an output, unknown ones with their replacement as text; alignment (T, S or more columns).
 
     An unknown word that was forced by a prefix is copied from the prefix.
     """
-    words: list[str] = []
+    words: list[OutputWord] = []
     for word in output_words(target, tokens):
-        forced = forced_word(word, prefix)
-        if not word.unknown:
-            words.append(word.text)
-        elif forced is not None:
-            words.append(forced)
-        else:
+        text = forced_word(word, prefix) if word.unknown else word.text
+        if text is None:
             aligned = aligned_word(alignment[list(word.unknown)].sum(0), source)
             entry = lexicon.find(aligned) if lexicon is not None else None
-            words.append(aligned if entry is None else entry)
-    return normalize(" ".join(words), "none")
+            text = aligned if entry is None else entry
+        words.append(replace(word, text=text))
+    return words
 
 
 def forced_word(word: OutputWord, prefix: Words | None) -> str | None:

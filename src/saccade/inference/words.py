@@ -5,7 +5,7 @@ A word is a part of the text between spaces; a text in a script without spaces i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +38,15 @@ class PieceWords:
     def merged(self) -> PieceWords:
         """Return the words as pieces, each of them a word."""
         return PieceWords(self.words, self.words, tuple(range(len(self.words))))
+
+
+def with_replacements(found: PieceWords, texts: Mapping[int, str]) -> PieceWords:
+    """Return an output whose unknown words are shown as their replacements; `texts` has them by position."""
+    pieces = tuple(texts.get(position, piece) for position, piece in enumerate(found.pieces))
+    words = list(found.words)
+    for position, text in texts.items():
+        words[found.word_of_piece[position]] = text
+    return PieceWords(pieces, tuple(words), found.word_of_piece)
 
 
 def words_of(tokenizer: Tokenizer, text: str) -> Words:
