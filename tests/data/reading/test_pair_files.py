@@ -26,7 +26,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def error_pattern(path: Path, *parts: str) -> str:
-    """A regex for an error that names the file and then contains each of the parts in order."""
+    """Return a pattern of an error that names the file and then contains each of the parts in order."""
     return "(?s)" + ".*".join(re.escape(part) for part in (str(path), *parts))
 
 

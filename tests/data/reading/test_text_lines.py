@@ -16,14 +16,14 @@ from saccade.errors import SaccadeError
 
 
 def lines_of(data: bytes, read_size: int = 10**6) -> tuple[list[str | None], list[FileError]]:
-    """Lines and errors of a byte stream that returns at most `read_size` bytes per read."""
+    """Return lines and errors of a byte stream that returns at most `read_size` bytes per read."""
     errors: list[FileError] = []
     stream = io.BytesIO(data)
     return list(Lines(lambda size: stream.read(min(size, read_size)), "file", errors.append)), errors
 
 
 def reference(data: bytes) -> list[str | None]:
-    """Reference: split at line feeds and decode each line."""
+    """Split at line feeds and decode each line: the reference."""
     pieces = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if not pieces[-1] and len(pieces) > 1:
         pieces.pop()

@@ -22,7 +22,7 @@ START = EpochPosition()
 
 
 def padding_share(corpus: Corpus, batches: list[np.ndarray]) -> float:
-    """The share of padding in collated batches."""
+    """Return the share of padding in collated batches."""
     collated = [collate(corpus, batch) for batch in batches]
     tokens = sum(batch.source_tokens + batch.target_tokens for batch in collated)
     return 1 - tokens / sum(batch.source.mask.numel() + batch.target_mask.numel() for batch in collated)
@@ -142,8 +142,8 @@ class FakeLargeCorpus(Corpus):
     def __len__(self) -> int:
         return self.statistics.pairs
 
-    def lengths(self, offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return 5 + (rows * 7919 % 31)
+    def lengths(self, offsets: np.ndarray, examples: np.ndarray) -> np.ndarray:
+        return 5 + (examples * 7919 % 31)
 
 
 def fake_large_corpus(pairs: int) -> Corpus:

@@ -65,7 +65,7 @@ def test_values_are_spread_evenly() -> None:
         cells = np.bincount(((images[:-1] * 64).astype(int) * 64 + (images[1:] * 64).astype(int)), minlength=4096)
         expected = (size - 1) / 4096
         assert abs(((cells - expected) ** 2).sum() / expected - 4095) < 5 * np.sqrt(2 * 4095)
-        for lag in (1, 2, 447, 448, 1000):  # the square root of the size is where a bad network repeats itself
+        for lag in (1, 2, 447, 448, 1000):  # a bad network has correlations at the square root of the size
             assert abs(np.corrcoef(images[:-lag], images[lag:])[0, 1]) < 5 / np.sqrt(size)
         assert abs(np.corrcoef(np.arange(size), images)[0, 1]) < 5 / np.sqrt(size)
 

@@ -1,4 +1,4 @@
-"""Untrusted SentencePiece models: the parser accepts what the package writes and refuses all else by ValueError."""
+"""Untrusted SentencePiece models: models written by the package are read, all others raise ValueError."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def serialized() -> bytes:
 
 
 def piece(text: str | bytes, score: float = 0.0, kind: int = PieceType.NORMAL) -> bytes:
-    """A serialized piece."""
+    """Serialize a piece."""
     raw = text.encode() if isinstance(text, str) else text
     return length_delimited(1, length_delimited(1, raw) + b"\x15" + struct.pack("<f", score) + bytes([0x18, kind]))
 
 
 def normalizer(character_map: bytes) -> bytes:
-    """A serialized normalizer with a character map."""
+    """Serialize a normalizer with a character map."""
     return length_delimited(3, length_delimited(2, character_map))
 
 
@@ -106,8 +106,8 @@ def test_truncated_at_any_byte(serialized: bytes) -> None:
             parse_sentencepiece_model(serialized[:length])
 
 
-def test_mutated_models_are_refused_or_usable(serialized: bytes) -> None:
-    """A mutation that the parser accepts never crashes the package."""
+def test_mutated_models_are_rejected_or_usable(serialized: bytes) -> None:
+    """A mutated model that the parser accepts does not crash the package."""
     chooser = random.Random(2)
     accepted = 0
     for _ in range(300):

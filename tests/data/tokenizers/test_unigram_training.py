@@ -81,12 +81,12 @@ def test_viterbi_equals_enumeration(string: str, spans: Spans, divided: bool) ->
     pieces = seed_pieces(string, spans)
     names = texts_of(string, pieces)
     scores = dict(zip(names, pieces.scores.tolist(), strict=True))
-    long_ones = Spans(spans.starts[:-1], spans.lengths[:-1], spans.counts[:-1])  # one letter cannot be divided
-    found: list[list[str]] = [[] for _ in long_ones.starts]
-    for step in best_segmentations(long_ones, pieces, divided=divided):
+    longer_spans = Spans(spans.starts[:-1], spans.lengths[:-1], spans.counts[:-1])  # one letter cannot be divided
+    found: list[list[str]] = [[] for _ in longer_spans.starts]
+    for step in best_segmentations(longer_spans, pieces, divided=divided):
         for span, piece in zip(step.spans, step.pieces, strict=True):
             found[span].insert(0, names[piece])
-    for start, length, way in zip(long_ones.starts, long_ones.lengths, found, strict=True):
+    for start, length, way in zip(longer_spans.starts, longer_spans.lengths, found, strict=True):
         word = string[start : start + length]
         ways = [way for way in segmentations(word, scores) if len(way) > divided]
         assert "".join(way) == word
