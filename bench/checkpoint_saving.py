@@ -71,7 +71,7 @@ def main() -> None:
         make_optimizer(model, TrainingConfig()),
         BatchSampler(corpus(options.vocabulary), batch_tokens=options.batch_tokens, seed=1),
         symbols=Symbols(),
-        rate=lambda step: 1e-4,
+        learning_rate=lambda step: 1e-4,
         seed=1,
         clip_norm=1.0,
     )

@@ -106,7 +106,7 @@ def measure(kind: str, length: int, options: argparse.Namespace) -> dict[str, fl
         lambda _: objective,
         BatchSampler(corpus, batch_tokens=options.batch_tokens, seed=1),
         settings,
-        rate=lambda step: 1e-4,
+        learning_rate=lambda step: 1e-4,
         symbols=Symbols(),
         device=device,
         autocast=Compute(device, "float32").autocast,

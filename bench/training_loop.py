@@ -84,7 +84,7 @@ def main() -> None:
         make_optimizer(model, TrainingConfig()),
         sampler,
         symbols=tokenizers.target.symbols,
-        rate=lambda step: 1e-4,
+        learning_rate=lambda step: 1e-4,
         seed=1,
         accumulate=options.accumulate,
         clip_norm=1.0,

@@ -78,7 +78,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         lambda _: objective,
         sampler,
         settings,
-        rate=lambda step: 1e-4,
+        learning_rate=lambda step: 1e-4,
         symbols=Symbols(),
         device=device,
         autocast=Compute(device, "float32").autocast,

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 def run_script(name: str, kills: int) -> str:
-    """Run a script in a process of its own: it forks, and must not inherit the threads of the tests."""
+    """Run a script in its own process: it forks, and must not inherit the threads of the tests."""
     words = [sys.executable, str(HERE / name), "--kills", str(kills)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -47,7 +47,7 @@ def make_loop(
     dropout: float = 0.1,
     progress: Progress | None = None,
     batches: int = 1,
-    splitting: BpeDropout | None = None,
+    bpe_dropout: BpeDropout | None = None,
 ) -> Loop:
     model, objective = build_model(("transformer", {"dropout": dropout})).train(), Likelihood(0.1)
     return Loop(
@@ -56,12 +56,12 @@ def make_loop(
         make_optimizer(model, TrainingConfig()),
         BatchSampler(corpus, batch_tokens=64, seed=7),
         symbols=Symbols(),
-        rate=lambda step: 1e-3,
+        learning_rate=lambda step: 1e-3,
         seed=7,
         accumulate=batches,
         clip_norm=1.0,
         progress=progress,
-        splitting=splitting,
+        bpe_dropout=bpe_dropout,
     )
 
 
@@ -113,12 +113,12 @@ def test_epoch_contains_every_example_once():
     )
 
 
-@pytest.mark.parametrize("splitting", [None, higher_half_split()], ids=["plain", "split"])
-def test_loop_from_a_checkpoint_is_bitwise_equal(splitting, tmp_path):
+@pytest.mark.parametrize("bpe_dropout", [None, higher_half_split()], ids=["plain", "split"])
+def test_loop_from_a_checkpoint_is_bitwise_equal(bpe_dropout, tmp_path):
     corpus = make_corpus()
-    reference = make_loop(corpus, splitting=splitting)
+    reference = make_loop(corpus, bpe_dropout=bpe_dropout)
     losses = [next(updates).loss for updates in [reference.updates()] for _ in range(25)]
-    first = make_loop(corpus, splitting=splitting)
+    first = make_loop(corpus, bpe_dropout=bpe_dropout)
     updates = first.updates()
     for _ in range(11):
         next(updates)
@@ -126,7 +126,7 @@ def test_loop_from_a_checkpoint_is_bitwise_equal(splitting, tmp_path):
         saver.save(first.model, first.optimizer, TrainingState(first.progress))
         for _ in range(3):  # what is saved is that moment, however far the model is when it is written
             next(updates)
-    second = make_loop(corpus, splitting=splitting)
+    second = make_loop(corpus, bpe_dropout=bpe_dropout)
     torch.manual_seed(999)
     second.progress = load_checkpoint(tmp_path / "step-11", second.model, second.optimizer).progress
     updates = second.updates()
@@ -135,7 +135,7 @@ def test_loop_from_a_checkpoint_is_bitwise_equal(splitting, tmp_path):
         assert torch.equal(ours, theirs)
     assert second.progress == reference.progress
     plain = make_loop(corpus).updates()
-    assert (losses == [next(plain).loss for _ in range(25)]) == (splitting is None)
+    assert (losses == [next(plain).loss for _ in range(25)]) == (bpe_dropout is None)
 
 
 def test_random_keys_of_positions_differ():
@@ -223,7 +223,7 @@ def test_nan_loss_names_its_batch_and_changes_nothing():
             before = {name: parameter.clone() for name, parameter in loop.model.named_parameters()}
             next(updates)
     named = str(caught.value)
-    guilty = next(planned.indices for planned in loop.order.rest_of_epoch(EpochPosition()) if 13 in planned.indices)
+    guilty = next(planned.indices for planned in loop.sampler.rest_of_epoch(EpochPosition()) if 13 in planned.indices)
     assert str(guilty[0]) in named
     for name, parameter in loop.model.named_parameters():
         assert torch.equal(parameter, before[name])

@@ -68,10 +68,10 @@ class Loop:
         model: nn.Module,
         objective_at: ObjectiveSchedule,
         optimizer: torch.optim.Optimizer,
-        order: BatchSampler,
+        sampler: BatchSampler,
         *,
         symbols: Symbols,
-        rate: Callable[[int], float],
+        learning_rate: Callable[[int], float],
         seed: int,
         accumulate: int = 1,
         clip_norm: float = 0.0,
@@ -79,14 +79,14 @@ class Loop:
         group: Group = SINGLE_PROCESS,
         autocast: Autocast = contextlib.nullcontext,
         progress: Progress | None = None,
-        splitting: BpeDropout | None = None,
+        bpe_dropout: BpeDropout | None = None,
     ) -> None:
         self.model = model
         self.objective_at = objective_at
         self.optimizer = optimizer
-        self.order = order
+        self.sampler = sampler
         self.symbols = symbols
-        self.rate = rate
+        self.learning_rate = learning_rate
         self.seed = seed
         self.accumulate = accumulate
         self.clip_norm = clip_norm
@@ -94,23 +94,23 @@ class Loop:
         self.group = group
         self.autocast = autocast
         self.progress = progress or Progress()
-        self.splitting = splitting
+        self.bpe_dropout = bpe_dropout
 
     def updates(self) -> Iterator[Update]:
         """Yield updates without end, epoch after epoch, starting at `progress`."""
         while True:
-            rest = self.order.rest_of_epoch(self.progress.position)
+            rest = self.sampler.rest_of_epoch(self.progress.position)
             while planned := list(islice(rest, self.accumulate)):  # the last update of an epoch may have fewer batches
                 batches = [self.batch(one.indices, index) for index, one in enumerate(planned)]
-                self.order.corpus.release()
+                self.sampler.corpus.release()
                 update = self.update(batches)
                 self.progress.position = planned[-1].next_position
                 yield update
 
-    def batch(self, rows: Indices, index: int) -> Batch:
+    def batch(self, indices: Indices, index: int) -> Batch:
         """Collate batch number `index` of the next update."""
         key = random_key(self.seed, self.progress.step + 1, index, BPE_DROPOUT_STREAM)
-        return collate(self.order.corpus, rows, self.symbols, bpe_dropout=self.splitting, key=key)
+        return collate(self.sampler.corpus, indices, self.symbols, bpe_dropout=self.bpe_dropout, key=key)
 
     def update(self, batches: Sequence[Batch]) -> Update:
         """Take one optimizer step on the given batches."""
@@ -129,9 +129,9 @@ class Loop:
         norm = scale_and_clip(self.model.parameters(), loss.count, self.clip_norm)
         if not math.isfinite(norm):
             raise NotFiniteError(f"the gradient is {norm}", [index for batch in batches for index in batch.indices])
-        rate = self.rate(step)
+        learning_rate = self.learning_rate(step)
         for parameters in self.optimizer.param_groups:
-            parameters["lr"] = rate
+            parameters["lr"] = learning_rate
         self.optimizer.step()
         source_tokens = sum(batch.source_tokens for batch in batches)
         target_tokens = sum(batch.target_tokens for batch in batches)
@@ -143,7 +143,7 @@ class Loop:
             loss=loss.total / loss.count,
             metrics={name: value / loss.count for name, value in loss.metrics.items()},
             gradient_norm=norm,
-            learning_rate=rate,
+            learning_rate=learning_rate,
             source_tokens=source_tokens,
             target_tokens=target_tokens,
             passes=objective.passes,
@@ -153,29 +153,29 @@ class Loop:
 def make_loop(
     model: nn.Module,
     objective_at: ObjectiveSchedule,
-    order: BatchSampler,
+    sampler: BatchSampler,
     training: TrainingConfig,
     *,
-    rate: Callable[[int], float],
+    learning_rate: Callable[[int], float],
     symbols: Symbols,
     device: torch.device,
     autocast: Autocast,
     group: Group = SINGLE_PROCESS,
-    splitting: BpeDropout | None = None,
+    bpe_dropout: BpeDropout | None = None,
 ) -> Loop:
     """Build the loop of a run with a new optimizer; objective and learning rate are functions of the step."""
     return Loop(
         model,
         objective_at,
         make_optimizer(model, training),
-        order,
+        sampler,
         symbols=symbols,
-        rate=rate,
+        learning_rate=learning_rate,
         seed=training.seed,
         accumulate=training.accumulate,
         clip_norm=training.clip_norm,
         device=device,
         group=group,
         autocast=autocast,
-        splitting=splitting,
+        bpe_dropout=bpe_dropout,
     )

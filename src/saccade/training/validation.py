@@ -79,8 +79,8 @@ def validate(
     model.eval()
     total, count = 0.0, 0
     with torch.no_grad():
-        for rows in sorted_batches(corpus, batch_tokens):
-            loss = objective.loss(model, collate(corpus, rows, translator.symbols).to(translator.device))
+        for indices in sorted_batches(corpus, batch_tokens):
+            loss = objective.loss(model, collate(corpus, indices, translator.symbols).to(translator.device))
             total += loss.metrics["nll"]
             count += loss.count
     sources, references = group_by_source(corpus.pairs or [], sentences)

@@ -49,7 +49,7 @@ def measure_speed(data: RunData, config: RunConfig, budget_seconds: float) -> Sp
         lambda _: likelihood,
         BatchSampler.from_config(data.train, config.data, training.seed),
         training,
-        rate=lambda _: LEARNING_RATE,
+        learning_rate=lambda _: LEARNING_RATE,
         symbols=data.tokenizers.target.symbols,
         device=device,
         autocast=compute.autocast,

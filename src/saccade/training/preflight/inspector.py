@@ -56,9 +56,9 @@ def inspect(
     data = inspector.load_data() if ready else None
     if data is not None:
         inspector.count_tokens(data)
-        order = inspector.plan_batches(data)
+        sampler = inspector.plan_batches(data)
         if with_model and compute is not None:
-            inspector.check_model(data, order, compute, start)
+            inspector.check_model(data, sampler, compute, start)
     # The most severe remarks come first.
     remarks = sorted(inspector.remarks, key=lambda remark: SEVERITIES.index(remark.severity))
     return Inspection(tuple(files.inputs), tuple(remarks), files.reports, **inspector.found)
@@ -130,11 +130,11 @@ class Inspector:
 
     def plan_batches(self, data: RunData) -> BatchSampler:
         """Record the number of batches and their padding."""
-        order = BatchSampler.from_config(data.train, self.config.data, self.config.training.seed)
-        self.found.update(batches=order.batches_per_epoch, padding=order.padding)
-        return order
+        sampler = BatchSampler.from_config(data.train, self.config.data, self.config.training.seed)
+        self.found.update(batches=sampler.batches_per_epoch, padding=sampler.padding)
+        return sampler
 
-    def check_model(self, data: RunData, order: BatchSampler, compute: Compute, start: StartModel | None) -> None:
+    def check_model(self, data: RunData, sampler: BatchSampler, compute: Compute, start: StartModel | None) -> None:
         """Build the model, run its longest batch, and forecast memory, time and disk space."""
         training = self.config.training
         device = compute.device
@@ -158,8 +158,8 @@ class Inspector:
                 device=device,
                 symbols=data.tokenizers.target.symbols,
                 sizes=sizes,
-                batches_an_epoch=order.batches_per_epoch,
-                total_updates=equivalent_updates(training, planned_updates(training, order.batches_per_epoch)),
+                batches_an_epoch=sampler.batches_per_epoch,
+                total_updates=equivalent_updates(training, planned_updates(training, sampler.batches_per_epoch)),
                 valid=None if data.valid is None else data.valid.statistics,
                 validation_objective=Likelihood(training.label_smoothing),
                 autocast=compute.autocast,
@@ -183,10 +183,14 @@ class Inspector:
 def token_statistics(use: str, corpus: Corpus) -> TokenStatistics:
     """Return the token statistics of a corpus; quantiles are from an evenly spaced sample."""
     statistics = corpus.statistics
-    rows = np.unique(np.linspace(0, max(0, len(corpus) - 1), min(len(corpus), QUANTILE_SAMPLE)).astype(np.int64))
+    indices = np.unique(np.linspace(0, max(0, len(corpus) - 1), min(len(corpus), QUANTILE_SAMPLE)).astype(np.int64))
 
     def side(tokens: int, unknown: int, longest: int, lengths: Callable[[Any], Any]) -> SideStatistics:
-        found = np.quantile(lengths(rows) - 1, QUANTILES, method="inverted_cdf") if len(rows) else [0] * len(QUANTILES)
+        found = (
+            np.quantile(lengths(indices) - 1, QUANTILES, method="inverted_cdf")
+            if len(indices)
+            else [0] * len(QUANTILES)
+        )
         quantiles = tuple(int(figure) for figure in found)
         return SideStatistics(tokens - statistics.pairs, unknown, quantiles, max(0, longest - 1))  # without end symbols
 

@@ -101,26 +101,26 @@ def prepare(context: RunContext) -> PreparedRun:
     target = data.tokenizers.target
     validation_objective = Likelihood(training.label_smoothing)  # for every training objective
     dry_run = make_objective(training, context.choice, target, dry_run=True)
-    order = BatchSampler.from_config(data.train, config.data, training.seed)
-    tracker.log(f"batches: {order.batches_per_epoch:,} per epoch, {order.padding:.1%} padding")
-    updates = planned_updates(training, order.batches_per_epoch)
+    sampler = BatchSampler.from_config(data.train, config.data, training.seed)
+    tracker.log(f"batches: {sampler.batches_per_epoch:,} per epoch, {sampler.padding:.1%} padding")
+    updates = planned_updates(training, sampler.batches_per_epoch)
     check_lengths(model, data)
     if not context.resumed:
         check_disk(directory.path, estimate_disk_bytes(model, training))
-    log_forecast(context, model, data, order, dry_run, validation_objective, updates)
+    log_forecast(context, model, data, sampler, dry_run, validation_objective, updates)
     loop = make_loop(
         model,
         make_objective_schedule(training, context.choice, target),
-        order,
+        sampler,
         training,
-        rate=make_schedule(training, context.choice.config.width, updates),
+        learning_rate=make_schedule(training, context.choice.config.width, updates),
         symbols=target.symbols,
         device=device,
         autocast=context.compute.autocast,
         group=context.group,
-        splitting=bpe_dropout_from_config(config.data, data.tokenizers),
+        bpe_dropout=bpe_dropout_from_config(config.data, data.tokenizers),
     )
-    first = next(order.rest_of_epoch(EpochPosition()))
+    first = next(sampler.rest_of_epoch(EpochPosition()))
     batch = collate(data.train, first.indices[:FLOP_EXAMPLES], loop.symbols).to(device)
     flop_rate = FlopRate.measure(model, dry_run, batch)
     decoding = fit_source_limit(fit_length_limit(config.decoding, data.train), data.train)
@@ -209,7 +209,7 @@ def log_forecast(
     context: RunContext,
     model: nn.Module,
     data: RunData,
-    order: BatchSampler,
+    sampler: BatchSampler,
     objective: Objective,
     validation_objective: Objective,
     updates: int | None,
@@ -225,7 +225,7 @@ def log_forecast(
         device=context.compute.device,
         symbols=data.tokenizers.target.symbols,
         sizes=vocabulary_sizes(data.tokenizers),
-        batches_an_epoch=order.batches_per_epoch,
+        batches_an_epoch=sampler.batches_per_epoch,
         total_updates=equivalent_updates(config.training, updates),
         processes=context.group.size,
         valid=data.valid.statistics if data.valid else None,
