@@ -11,6 +11,7 @@ from saccade import messages
 from saccade.errors import SaccadeError
 from saccade.plots import figure as figures
 from saccade.plots import fonts
+from saccade.plots.attention_map import plot_attention
 from saccade.plots.figure import MAX_PIXELS, new_figure, plot_format, resolution, save_figure
 from saccade.plots.fonts import choose_fonts, package_of
 
@@ -104,6 +105,8 @@ def test_a_character_without_a_font_is_one_warning_that_names_a_package(
         save_figure(example("猫 and 🦊"), tmp_path / f"{number}.png")
     assert len(warnings) == 1
     assert all(name in warnings[0] for name in ("猫", "fonts-noto-cjk", "fonts-symbola"))
+    plot_attention(["猫"], ["🦊"], np.ones((1, 1)), tmp_path / "a.png")
+    assert len(warnings) == 1
     save_figure(example("犬"), tmp_path / "a.svg")  # its viewer has the fonts
     assert len(warnings) == 1
     assert "犬" in (tmp_path / "a.svg").read_text(encoding="utf-8")

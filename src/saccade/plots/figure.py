@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade import messages
 from saccade.errors import SaccadeError, not_written
-from saccade.plots.fonts import choose_fonts, missing_fonts_message
+from saccade.plots.fonts import choose_fonts, missing_fonts_message, without_glyph_warnings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,8 +75,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
     kind = plot_format(path)
     set_fonts(figure, kind)
-    with _saving, rc_context(SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with _saving, rc_context(SETTINGS), without_glyph_warnings():
         try:
             figure.savefig(path, format=kind, metadata=METADATA[kind])
         except OSError as error:

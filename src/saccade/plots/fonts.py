@@ -6,8 +6,9 @@ DejaVu Sans comes with matplotlib and covers Latin, Greek, Cyrillic, Hebrew, Ara
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
-from contextlib import suppress
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -120,6 +121,14 @@ def characters_of(path: str) -> frozenset[str]:
         return frozenset(map(chr, FT2Font(path).get_charmap()))
     except (OSError, RuntimeError):  # the file was removed or is damaged
         return frozenset()
+
+
+@contextmanager
+def without_glyph_warnings() -> Iterator[None]:
+    """Suppress the warnings of matplotlib about missing glyphs, one for each character; ours names the package."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 def missing_fonts_message(missing: Iterable[str]) -> str:

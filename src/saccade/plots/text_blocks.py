@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from saccade.plots.figure import new_figure
-from saccade.plots.fonts import choose_fonts
+from saccade.plots.fonts import choose_fonts, without_glyph_warnings
 from saccade.plots.text_cells import ELLIPSIS, cells, clip, clusters, visible, visible_character
 
 POINTS_PER_INCH = 72
@@ -50,7 +50,8 @@ def measure(labels: Iterable[str], font: float) -> TextSize:
     for text in texts:
         artist = Text(text=text, fontsize=font, fontfamily=families, parse_math=False)
         artist.set_figure(figure)
-        box = artist.get_window_extent(figure.canvas.get_renderer())  # type: ignore[attr-defined]
+        with without_glyph_warnings():
+            box = artist.get_window_extent(figure.canvas.get_renderer())  # type: ignore[attr-defined]
         width, height = max(width, box.width / figure.dpi), max(height, box.height / figure.dpi)
     return TextSize(width, height)
 
