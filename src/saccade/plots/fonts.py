@@ -52,7 +52,7 @@ def is_visible(character: str) -> bool:
     """Whether a character needs a glyph: it is neither whitespace, a control or format character, nor a selector."""
     return not (
         character.isspace()
-        or unicodedata.category(character) in ("Cc", "Cf", "Cn", "Co", "Cs")
+        or unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs")
         or "VARIATION SELECTOR" in unicodedata.name(character, "")
     )
 
@@ -146,4 +146,6 @@ def package_of(character: str) -> str:
     """The Debian package of a font that has this character."""
     if unicodedata.name(character, "").startswith(CJK_NAMES):
         return "fonts-noto-cjk"
-    return "fonts-symbola" if unicodedata.category(character) in ("So", "Sk", "Sm") else "fonts-noto-core"
+    # Emoji that are newer than the Unicode of this Python have the category "Cn".
+    symbol = unicodedata.category(character) in ("So", "Sk", "Sm") or "\U0001f000" <= character <= "\U0001faff"
+    return "fonts-symbola" if symbol else "fonts-noto-core"
