@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+import ctranslate2
 import pytest
 from command_line import TINY, Saccade
 
@@ -139,7 +141,41 @@ def test_invalid_models(
     assert not (tmp_path / "run" / "model-best").exists()
 
 
-def test_export_says_what_is_possible(run: Path, tmp_path: Path, saccade: Saccade) -> None:
+def test_ctranslate2_export_runs_with_the_package(
+    run: Path, data: Path, models: Path, tmp_path: Path, saccade: Saccade
+) -> None:
+    """Run the example of docs/guide/exporting.md, with another tokenizer on each side."""
+    two = options(data, models / "joint.model", "--data.target-tokenizer", models / "target.model")
+    assert saccade("train", "--output", tmp_path / "run", *two).code == 0
+    for name, path, target in (("joint", run, ""), ("two", tmp_path / "run", "target")):
+        folder = tmp_path / name
+        assert saccade("export", path, "--format", "ctranslate2", "--output", folder).code == 0
+        source, output = (
+            package.SentencePieceProcessor(model_file=str(file / "tokenizer.model"))
+            for file in (folder, folder / target)
+        )
+        runtime = ctranslate2.Translator(str(folder))
+        lines = (data / "test.en").read_text().splitlines()
+        batch = [[*source.encode(line, return_type=str), "</s>"] for line in lines]
+        suppressed = [["<pad>"], ["<s>"], ["<unk>"]]
+        found = runtime.translate_batch(batch, beam_size=1, max_decoding_length=12, suppress_sequences=suppressed)
+        expected = load(path, "cpu", engine="torch").translate(lines, beam=1, max_length=12)
+        assert [output.decode(one.hypotheses[0]) for one in found] == expected
+        assert any(expected)
+
+
+def test_onnx_export_contains_the_model(run: Path, models: Path, tmp_path: Path, saccade: Saccade) -> None:
+    pytest.importorskip("onnx")
+    folder = tmp_path / "onnx"
+    assert saccade("export", run, "--format", "onnx", "--output", folder).code == 0
+    about = json.loads((folder / "saccade.json").read_text())
+    assert about["tokenizers"] == {"source": "tokenizer.model", "target": "tokenizer.model"}
+    assert (folder / "tokenizer.model").read_bytes() == (models / "joint.model").read_bytes()
+    pieces = json.loads((folder / "pieces.json").read_text())
+    assert pieces == list(load(run).tokenizers.source.vocabulary)
+
+
+def test_huggingface_export_is_refused(run: Path, tmp_path: Path, saccade: Saccade) -> None:
     result = saccade("export", run, "--format", "huggingface", "--output", tmp_path / "exported")
     assert result.code == 1
     assert not (tmp_path / "exported").exists()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saccade.data.tokenizers.tokenizer import Tokenizer
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
-from saccade.interop.huggingface_tokenizer import save_tokenizers
+from saccade.interop.exported_tokenizers import save_tokenizers
 from saccade.layers.positions import sinusoids
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import DecoderLayer, EncoderLayer, Transformer, TransformerConfig

@@ -42,8 +42,8 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer, max_length: int) -> None:
     """Write the three files of a tokenizer; a SentencePiece model has no pipeline of the tokenizers library."""
     if tokenizer.kind == SENTENCEPIECE:
         raise SaccadeError(
-            "this model has a SentencePiece tokenizer, for which there is no export yet",
-            hint="use the model folder itself: its tokenizer.model is the SentencePiece model",
+            "this model has a SentencePiece tokenizer, which AutoTokenizer would not reproduce exactly",
+            hint="use --format onnx or ctranslate2, whose folders contain the SentencePiece model",
         )
     write_json(folder / TOKENIZER, tokenizer_document(tokenizer))
     special = dict(zip(NAMES, SYMBOL_PIECES, strict=True))

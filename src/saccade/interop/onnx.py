@@ -30,7 +30,7 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
 from saccade.interface import Memory, Source, VocabularySizes
-from saccade.interop.huggingface_tokenizer import TARGET, save_tokenizers
+from saccade.interop.exported_tokenizers import save_tokenizers, tokenizer_files
 from saccade.interop.pytree import Leaf, leaves, with_leaves
 from saccade.interop.traceable import MAX_POSITIONS, lengths_recorded, traceable
 from saccade.layers.masks import padding_mask
@@ -62,7 +62,7 @@ def save_onnx(folder: Path, model: Any, name: str, tokenizers: Tokenizers) -> No
     graphs.save(folder, name)
     longest = model.longest or MAX_POSITIONS
     save_tokenizers(folder, tokenizers, longest)
-    write_json(folder / DESCRIPTION, graphs.description(name, longest, joint))
+    write_json(folder / DESCRIPTION, graphs.description(name, longest, tokenizer_files(tokenizers)))
 
 
 def check_library() -> None:
@@ -227,7 +227,7 @@ class Graphs:
                     f"a model of the family {name} cannot be written as ONNX: {what}", hint="run it with Saccade itself"
                 ) from None
 
-    def description(self, name: str, longest: int, joint: bool) -> dict[str, Any]:
+    def description(self, name: str, longest: int, tokenizers: dict[str, str]) -> dict[str, Any]:
         """Return the content of saccade.json, which describes how to run the graphs."""
         symbols = Symbols()
         read = [name for name, reads_leaf in zip(self.names, self.read, strict=True) if reads_leaf]
@@ -237,10 +237,7 @@ class Graphs:
             "family": name,
             "symbols": {"pad": symbols.pad, "begin": symbols.begin, "end": symbols.end, "unknown": symbols.unknown},
             "longest": longest,
-            "tokenizers": {
-                "source": "tokenizer.json",
-                "target": "tokenizer.json" if joint else f"{TARGET}/tokenizer.json",
-            },
+            "tokenizers": tokenizers,
             "encoder": {"file": ENCODER, "inputs": ["source", "mask"], "outputs": self.names},
             "decoder": {
                 "file": DECODER,

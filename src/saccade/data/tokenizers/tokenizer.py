@@ -118,6 +118,11 @@ class Tokenizer:
         return cls(load_backend(path, SYMBOL_PIECES), kind=SENTENCEPIECE, normalization=normalization)
 
     @property
+    def model_bytes(self) -> bytes | None:
+        """The file of the SentencePiece model; None for the other kinds."""
+        return self._backend.serialized if isinstance(self._backend, SentencePieceBackend) else None
+
+    @property
     def model_digest(self) -> str | None:
         """The SHA-256 of the SentencePiece model; None for the other kinds."""
         return self._backend.digest if isinstance(self._backend, SentencePieceBackend) else None
@@ -178,8 +183,8 @@ class Tokenizer:
     def save(self, path: str | Path) -> None:
         """Write the tokenizer to a JSON file; a SentencePiece model goes beside it, with the suffix .model."""
         Path(path).write_text(self.document(), encoding="utf-8")
-        if isinstance(self._backend, SentencePieceBackend):
-            model_path(path).write_bytes(self._backend.serialized)
+        if self.model_bytes is not None:
+            model_path(path).write_bytes(self.model_bytes)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
