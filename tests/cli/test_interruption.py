@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import Saccade
+from command_line import TINY, Saccade
 
 from saccade.cli.interruption import interruptible_imports
 from terminal import read_rest, read_until
@@ -108,6 +108,10 @@ def test_quiet_hides_notes(flags: tuple[str, ...], before: bool, run: Path, tmp_
 @pytest.mark.parametrize(
     "words",
     [
+        (
+            *("train", "--source", "{data}/train.en", "--target", "{data}/train.de", "--output", "{new}"),
+            *("--training.max-steps", "1", *TINY),
+        ),
         ("evaluate", "{run}", "--source", "{data}/test.en", "--reference", "{data}/test.de"),
         ("export", "{run}", "--format", "huggingface", "--output", "{new}"),
         ("average", "{run}", "{run}", "--output", "{new}"),

@@ -169,17 +169,22 @@ def read_settings(context: typer.Context, recipe: Path | None, options: Mapping[
             raise UsageError(f"--model.{name} is decided by --models", hint="name the model in --models")
     for name, value in options.items():
         insert(settings, name, value)
-    return settings if recipe is None else merge(data_and_decoding(recipe), settings)
+    if recipe is None:
+        return settings
+    return merge(data_and_decoding(recipe, check_data="source" not in settings.get("data", {})), settings)
 
 
-def data_and_decoding(recipe: Path) -> dict[str, Any]:
+def data_and_decoding(recipe: Path, *, check_data: bool) -> dict[str, Any]:
     """Return the data and decoding settings of a recipe; its model and training settings fit one model only."""
     from saccade.config import read_yaml
     from saccade.training.config_resolution import resolve_recipe
+    from saccade.training.runs.data_files import check_data_files, recipe_hint
 
     written = read_yaml(recipe)
     defaults = {} if "model" in written else {"model": {"preset": DEFAULT_PRESET}}
     config = resolve_recipe(recipe, defaults=defaults, absolute_paths=False)
+    if check_data:
+        check_data_files(config.data, recipe_hint(recipe))
     selected: dict[str, Any] = {}
     for group in ("data", "decoding"):
         values = getattr(config, group).model_dump(mode="json")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from saccade import messages
 from saccade.data.sampling.batch_sampler import BatchSampler, EpochPosition
 from saccade.data.sampling.batches import collate
 from saccade.data.tokenizers.bpe_dropout import bpe_dropout_from_config
@@ -124,9 +125,12 @@ def prepare(context: RunContext) -> PreparedRun:
     batch = collate(data.train, first.indices[:FLOP_EXAMPLES], loop.symbols).to(device)
     flop_rate = FlopRate.measure(model, dry_run, batch)
     decoding = fit_source_limit(fit_length_limit(config.decoding, data.train), data.train)
+    environment = numeric_environment(device, context.group.size, context.compute.precision)
+    if context.group.rank == 0:
+        messages.detail("environment: " + ", ".join(f"{name} {value}" for name, value in environment.items()))
     run = PreparedRun(
         context,
-        numeric_environment(device, context.group.size, context.compute.precision),
+        environment,
         data,
         loop,
         CheckpointSaver(
