@@ -21,7 +21,7 @@ def test_the_decoder_reads_only_the_last_states_of_the_encoder():
     assert torch.equal(model.decode(batch.prefix, blank).outputs, model.decode(batch.prefix, memory).outputs)
 
 
-def test_a_reversed_source_is_a_source_that_was_reversed():
+def test_reverse_source_equals_reversed_input():
     backward = build_model(("seq2seq", {}))
     forward = build_model(("seq2seq", {"reverse_source": False}))
     forward.load_state_dict(backward.state_dict())

@@ -301,7 +301,7 @@ def test_a_token_outside_of_the_vocabulary_is_refused(token):
         search(TransformerPlan(sharp_model({})), request_of(source, DecodingConfig(max_length=4)))
 
 
-def test_dropout_of_the_embeddings_is_left_to_the_model():
+def test_a_compiled_search_does_not_support_dropout():
     model, source = sharp_model({"dropout": 0.5}), source_of(sentences(9))
     plan, request = TransformerPlan(model), request_of(source, DecodingConfig(max_length=4))
     assert compiled_search(plan, request) is not None
@@ -309,7 +309,7 @@ def test_dropout_of_the_embeddings_is_left_to_the_model():
     assert compiled_search(plan, request) is None
 
 
-def test_requests_that_are_left_to_the_python_searches():
+def test_unsupported_requests_fall_back_to_the_python_searches():
     def used(changes: dict[str, Any] | None = None, prefixes: list[list[int]] | None = None, **config: Any) -> bool:
         plan, source = TransformerPlan(sharp_model(changes or {})), source_of([[4, 2]] * 5)
         request = request_of(source, DecodingConfig(**{"beam": 3, "max_length": 4, **config}), prefixes=prefixes)

@@ -219,7 +219,7 @@ class GeluFeedForward(FeedForward):
 
 
 @torch.no_grad()
-def test_subclasses_of_compiled_layers_are_left_to_the_model(model):
+def test_a_plan_falls_back_to_the_model_for_subclasses_of_layers(model):
     layer = model.decoder[0]
     gelu = GeluFeedForward(16, layer.feed_forward.inner).eval()
     gelu.load_state_dict(layer.feed_forward.state_dict())
@@ -378,7 +378,7 @@ def test_a_plan_stores_nothing_on_the_model(family, quantize):
 
 @pytest.mark.parametrize("quantize", [False, True])
 @pytest.mark.parametrize("family", ["transformer", "convs2s", "bahdanau"])
-def test_a_dropped_model_is_freed(family, quantize):
+def test_a_deleted_model_is_freed(family, quantize):
     model = build_model((family, {}))
     plan = plan_for(model, quantize=quantize)
     state = plan.start(plan.encode(BATCH.source))

@@ -122,7 +122,7 @@ def test_several_python_threads_at_once():
     assert_close(found, expected)
 
 
-def test_gradients_are_left_to_the_model(called_kernels):
+def test_a_plan_falls_back_to_the_model_with_gradients(called_kernels):
     model, batch = build_model(("transformer", SMALL)), make_batch([3, 2], [4, 4])
     found = steps_of(TransformerPlan(model), batch)
     assert not FUSED_KERNELS & set(called_kernels)
@@ -137,7 +137,7 @@ def gradients(outputs, weights):
 
 @pytest.mark.parametrize(("part", "other"), [("encoder", "decoder_step"), ("decoder", "encoder_forward")])
 @torch.no_grad()
-def test_dropout_is_left_to_the_model(part, other, called_kernels):
+def test_a_plan_falls_back_to_the_model_with_dropout(part, other, called_kernels):
     model, batch = build_model(("transformer", {**SMALL, "dropout": 0.5})), make_batch([3, 2], [4, 4])
     plan = TransformerPlan(model)
     getattr(model, part).train()
@@ -155,7 +155,7 @@ def test_dropout_is_left_to_the_model(part, other, called_kernels):
 
 
 @torch.no_grad()
-def test_recording_is_left_to_the_model(called_kernels):
+def test_a_plan_falls_back_to_the_model_for_recording(called_kernels):
     model, batch = build_model(("transformer", SMALL)), make_batch([3, 2], [4, 4])
     plan = TransformerPlan(model)
     memory = plan.encode(batch.source, record=True)

@@ -68,7 +68,7 @@ def tokens_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
 
 def assert_equal_hypotheses(found: list[list[Hypothesis]] | None, expected: list[list[Hypothesis]]) -> None:
     """Check that tokens are equal, and scores up to rounding."""
-    assert found is not None, "the plan left the search to Python"
+    assert found is not None, "the plan does not support this search"
     for hypotheses, expected_hypotheses in zip(found, expected, strict=True):
         assert [(each.tokens, each.finished) for each in hypotheses] == [
             (each.tokens, each.finished) for each in expected_hypotheses
