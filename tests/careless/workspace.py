@@ -161,7 +161,8 @@ def contents(folder: Path) -> dict[str, str]:
         if path.is_symlink():
             found[name] = f"link to {os.readlink(path)}"
         elif path.is_file():
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            readable = os.access(path, os.R_OK)
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest() if readable else "unreadable"
         else:
             found[name] = "folder" if path.is_dir() else "special"
     return found

@@ -37,6 +37,8 @@ class Command(TyperCommand):
             args = complete_json(args)
         ctx.meta[SETTINGS] = dotted
         self.check_paths(args)
+        for parameter in self.path_parameters():
+            parameter.type_descriptor.parameter_info.readable = False  # opening the file gives a better error
         if requests:
             self.print_help(ctx, args, everything=HELP_ALL in requests)
         try:
@@ -44,14 +46,17 @@ class Command(TyperCommand):
         except typer.TyperException as error:
             raise self.usage_error(error, ctx) from None
 
-    def check_paths(self, args: Sequence[str]) -> None:
-        """Raise an error for an option whose path is empty, because it would name the current directory."""
-        options = {
-            name
+    def path_parameters(self) -> list[Any]:
+        """Return the arguments and options that are paths."""
+        return [
+            parameter
             for parameter in self.params
             if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in PATHS
-            for name in parameter.opts
-        }
+        ]
+
+    def check_paths(self, args: Sequence[str]) -> None:
+        """Raise an error for an option whose path is empty, because it would name the current directory."""
+        options = {name for parameter in self.path_parameters() for name in parameter.opts}
         for before, argument in pairwise(("", *args)):
             name, equals, value = argument.partition("=")
             empty = before if before in options and not argument else name if equals and not value else None
