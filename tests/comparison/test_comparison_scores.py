@@ -127,13 +127,13 @@ def test_tables_fit_a_terminal_and_keep_every_column() -> None:
 
 
 def test_minutes_of_a_validation_are_interpolated(tmp_path) -> None:
-    assert read_curve(tmp_path) is None
+    assert read_curve(tmp_path, None) is None
     (tmp_path / "metrics.csv").write_text("step,valid_bleu\n10,\n15,4.5\n20,\n40,9\n", encoding="utf-8")
     (tmp_path / "timing.csv").write_text("step,seconds\n10,60\n20,120\n40,300\n", encoding="utf-8")
-    found = read_curve(tmp_path)
+    found = read_curve(tmp_path, "early stopping")
     assert found is not None
     assert found.minutes == pytest.approx([1.5, 5.0])
-    assert found.values == [4.5, 9.0]
+    assert (found.values, found.early_end) == ([4.5, 9.0], "early stopping")
 
 
 def test_the_sentence_to_plot() -> None:

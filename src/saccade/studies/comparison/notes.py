@@ -41,7 +41,7 @@ def notes_on_model(row: Row) -> list[str]:
     name, result, plan = row.entry.name, row.result, row.result.plan
     if row.bleu is None:
         notes.append(f"{name} failed: {result.reason or f'it is only {result.status}'}")
-    if result.early_end is not None and result.trained is not None:
+    elif result.early_end is not None and result.trained is not None:
         notes.append(f"{name} ended early, before its learning rate had decayed to 0 ({result.early_end})")
     if plan and plan.valid_sentences is not None:
         share = f"a validation takes more than {VALIDATION_SHARE:.0%} of the budget"
