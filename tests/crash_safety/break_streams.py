@@ -60,9 +60,9 @@ class Ended(NamedTuple):
     messages: str
 
 
-def draw_disturbance(chooser: random.Random) -> Disturbance:
-    """Draw a disturbance: signals and streams are equally frequent."""
-    if chooser.random() < 0.5:
+def draw_disturbance(chooser: random.Random, kind: str) -> Disturbance:
+    """Draw a disturbance; training mostly gets signals, other commands as many signals as broken streams."""
+    if chooser.random() < (0.8 if kind == "train" else 0.5):
         number = chooser.choice(SIGNALS)
         twice = number == signal.SIGHUP and chooser.random() < 0.3
         return Disturbance(number, twice, number == signal.SIGHUP and not twice and chooser.random() < 0.3)
@@ -290,6 +290,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tries", type=int, default=80)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--commands", nargs="+", choices=KINDS, default=KINDS)
     options = parser.parse_args()
     import saccade.cli.main
     import saccade.inference.loading
@@ -301,7 +302,8 @@ def main() -> int:
     counts: Counter[str] = Counter()
     failed = 0
     for number in range(options.tries):
-        kind, disturbance = KINDS[number % len(KINDS)], draw_disturbance(chooser)
+        kind = options.commands[number % len(options.commands)]
+        disturbance = draw_disturbance(chooser, kind)
         failed += bool(try_once(trial, kind, number, disturbance, chooser))
         counts[kind] += 1
         counts["signals" if disturbance.number is not None else "streams"] += 1
