@@ -116,7 +116,7 @@ class SmallTransformer:
         inputs = self.embedding, self.positions, self.cu_seqlens, self.tokens, self.position_ids
         sizes = VOCABULARY, LONGEST
         sources = SourceBatch(pointer(self.encoder), 1.0, *(x.data_ptr() for x in inputs), *sizes)
-        room = int(self.limits.clamp(min=1).max()) * self.beam
+        room = int(self.limits.clamp(1, 2 * LONGEST).max()) * self.beam
         starts, counts = torch.arange(self.sentences) * room, torch.zeros(self.sentences, dtype=torch.int64)
         tokens, columns = (
             torch.zeros(self.sentences, room, dtype=torch.int64),

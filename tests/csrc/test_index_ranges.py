@@ -7,6 +7,8 @@ import torch
 
 from csrc.small_transformer import LONGEST, VOCABULARY, SmallTransformer
 from saccade.ops.kernel_library import kernel
+from saccade.ops.packed import PackedLayout
+from saccade.ops.varlen_attention import varlen_cross_attention, varlen_self_attention
 
 
 @pytest.mark.parametrize("bad", [-1, 7, 2**40, -(2**40)])
@@ -82,3 +84,32 @@ def test_sentence_starts_of_the_encoder_that_fall():
     small.cu_seqlens[1] = 5
     with pytest.raises(IndexError):
         small.encode()
+
+
+@pytest.mark.parametrize("starts", [[-1, 2, 5], [0, 6, 5], [0, 2, 6], [0, -1, 5], [0, 2, 2**40]])
+def test_starts_of_packed_sequences_out_of_range(starts):
+    layout, changed = (PackedLayout.of(torch.arange(3) < torch.tensor([[2], [3]])) for _ in range(2))
+    qkv, bias, query = torch.randn(5, 12), torch.randn(12), torch.randn(5, 4).requires_grad_()
+    kept = changed.cu_seqlens.clone()
+    cross = varlen_cross_attention(query, bias[:4], qkv[:, :8], bias[:8], layout, changed, 2).context
+    changed.cu_seqlens.copy_(torch.tensor(starts))
+    with pytest.raises(IndexError):
+        varlen_self_attention(qkv, bias, changed, 2)
+    for layouts in ((layout, changed), (changed, layout)):
+        with pytest.raises(IndexError):
+            varlen_cross_attention(query, bias[:4], qkv[:, :8], bias[:8], *layouts, 2)
+    changed.cu_seqlens.copy_(kept)
+    cross.sum().backward()
+    assert query.grad is not None
+
+
+@pytest.mark.parametrize("limit", [2**60, 2**61, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_limit_whose_memory_overflows(limit, beam):
+    small = SmallTransformer(beam=beam)
+    expected = small.search()
+    small.limits[1] = limit
+    with pytest.raises(MemoryError):
+        small.search()
+    small.limits[1] = 6
+    assert small.search() == expected

@@ -1,4 +1,4 @@
-/* What ops/kernel_library.py checks when it loads a library: the hash of its sources, and the layout of its structures. */
+/* What ops/kernel_library.py checks when it loads a library: the hash of its sources, the layout of its structures. */
 
 #include <stddef.h>
 

@@ -14,7 +14,7 @@
 static _Atomic int64_t successes_left = OFF;
 static _Atomic int later_ones_fail;
 
-/* One relaxed load unless a test asked for failures. */
+/* Whether this allocation fails for a test; costs one relaxed load otherwise. */
 static int fails(void)
 {
     if (atomic_load_explicit(&successes_left, memory_order_relaxed) == OFF) return 0;

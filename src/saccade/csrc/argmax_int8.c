@@ -33,6 +33,7 @@ typedef struct {
     float most[CAPACITY]; /* upper bounds of their logits */
 } candidates;
 
+/* Whether a token is one of `count` tokens. */
 INLINE int is_among(int64_t token, int64_t count, const int64_t *tokens)
 {
     int found = 0;
@@ -40,7 +41,7 @@ INLINE int is_among(int64_t token, int64_t count, const int64_t *tokens)
     return found;
 }
 
-/* Remove candidates whose upper bound is too small by now. */
+/* Remove candidates whose upper bound is below the lower bound of the largest logit. */
 static void prune(candidates *row)
 {
     int count = row->count;
@@ -83,6 +84,7 @@ static void add_panel(const screen *s, int64_t panel, vec approximate, float bou
     }
 }
 
+/* Add the candidates of one panel for one row, from its int8 sums. */
 INLINE void screen_panel(const screen *s, int64_t panel, const int8_row *x, vec sums, candidates *row)
 {
     const int8_weight *w = s->weight;
@@ -118,6 +120,7 @@ static void merge(candidates *row, const candidates *later)
     for (int i = 0; i < later->count; i++) add_candidate(row, later->tokens[i], later->most[i]);
 }
 
+/* The float32 logit of a token for x (inputs,). */
 static float logit_of(const int8_weight *s, int64_t token, const float *x)
 {
     const float *w = s->weight + token * s->inputs;
@@ -203,6 +206,7 @@ int argmax_int8(int threads, int64_t rows, const float *x, const int8_weight *w,
 
 #endif
 
+/* argmax_int8 for x (rows, inputs), on one thread if there is little work. */
 EXPORT int saccade_argmax_int8(int threads, int64_t rows, const float *x, const int8_weight *w, int exact,
                                int64_t suppressed_count, const int64_t *suppressed, float *values, int64_t *tokens)
 {

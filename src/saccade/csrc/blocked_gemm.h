@@ -15,12 +15,13 @@
 #endif
 #define BLOCK (TILE_VECTORS * LANES)
 
+/* The number of blocks of a number of outputs. */
 INLINE int64_t blocks_of(int64_t outputs) { return (outputs + BLOCK - 1) / BLOCK; }
 
 /* weight (outputs, inputs) to (blocks, inputs, BLOCK), 0 beyond the last output; NULL if the allocation failed. */
 static inline float *block_transposed(int threads, int64_t inputs, int64_t outputs, const float *weight)
 {
-    float *transposed = zeroed_floats(blocks_of(outputs) * inputs * BLOCK);
+    float *transposed = zeroed_floats(size_product(size_product(blocks_of(outputs), inputs), BLOCK));
     if (!transposed) return NULL;
 #pragma omp parallel for num_threads(threads) if (outputs * inputs >= 64 * PARALLEL_THRESHOLD) schedule(static)
     for (int64_t first = 0; first < outputs; first += BLOCK) {

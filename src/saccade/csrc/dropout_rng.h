@@ -16,12 +16,14 @@ typedef struct {
     float scale;
 } dropout_rng;
 
+/* The generator of a seed for a threshold of 0 to 65535. */
 INLINE dropout_rng dropout_rng_of(uint64_t seed, int32_t threshold)
 {
     dropout_rng rng = {(uint32_t)seed, (uint32_t)(seed >> 32), threshold, 65536.0f / (65536 - threshold)};
     return rng;
 }
 
+/* The random words of a block. */
 INLINE uvec random_words(const dropout_rng *rng, uint32_t block)
 {
     const uvec lane = LANE_INDICES;

@@ -43,6 +43,7 @@ typedef __m256i int8_vec;
 #define ADD_INT(a, b) _mm256_add_epi32(a, b)
 #endif
 
+/* The number of panels of a number of outputs, and of groups of DEPTH of a number of inputs. */
 INLINE int64_t panels_of(int64_t outputs) { return round_up((outputs + LANES - 1) / LANES, PANELS); }
 INLINE int64_t depth_of(int64_t inputs) { return (inputs + DEPTH - 1) / DEPTH; }
 
@@ -51,12 +52,12 @@ typedef uint8_t byte_vec __attribute__((vector_size(LANES)));
 /* The scale of a quantized row t p + f, and bounds. */
 typedef struct {
     float scale;        /* t */
-    float norm, error;  /* |t p|, |f|, if asked for */
+    float norm, error;  /* |t p|, |f|, if `bounded` */
     int32_t correction; /* cancels what ZERO_POINT adds to every sum with this row */
 } int8_row;
 
-/* The largest absolute value of a row, by its bits: they rise with the absolute value, and those of NaN are above
- * all, so that one NaN makes it NaN. */
+/* The largest absolute value of a row, by its bits as an integer: larger values have larger integers, and NaN the
+ * largest, so that one NaN makes the maximum NaN. */
 INLINE float absolute_max(int64_t width, const float *row)
 {
     ivec most = {0};
@@ -112,6 +113,7 @@ INLINE int8_row quantize_row(int64_t width, const float *row, float top, const i
     return found;
 }
 
+/* DEPTH adjacent int8 entries as one integer. */
 INLINE int32_t four_entries(const int8_t *from)
 {
     int32_t four;
@@ -167,17 +169,19 @@ typedef struct {
     int8_t *entries; /* (count, depth, DEPTH) */
 } int8_rows;
 
+/* Free the memory of quantized rows. */
 INLINE void free_int8_rows(int8_rows *r)
 {
     free(r->rows);
     free(r->entries);
 }
 
+/* Allocate quantized rows (rows, depth, DEPTH); returns a status. */
 INLINE int allocate_int8_rows(int64_t rows, int64_t depth, int8_rows *r)
 {
     *r = (int8_rows){.real = rows, .count = round_up(rows, TILE_ROWS), .vnni = HAS_VNNI()};
     r->rows = zeroed(r->count, sizeof(*r->rows));
-    r->entries = zeroed(r->count * depth * DEPTH, 1);
+    r->entries = zeroed(size_product(r->count, depth), DEPTH);
     if (r->rows && r->entries) return SUCCESS;
     free_int8_rows(r);
     return OUT_OF_MEMORY;

@@ -4,6 +4,7 @@
 
 #ifdef HAS_INT8
 
+/* Fill in all arrays of an int8 weight but the float32 weight and its bias; returns a status. */
 static int pack(int threads, const int8_weight *w)
 {
     int64_t depth = depth_of(w->inputs), panels = panels_of(w->outputs);
@@ -97,6 +98,7 @@ int int8_linear(int threads, int64_t rows, const float *x, const int8_weight *w,
     return SUCCESS;
 }
 
+/* Outputs of a panel, panels of a group, inputs of a group. */
 static void panel_sizes(int64_t *outputs, int64_t *panels, int64_t *depth)
 {
     *outputs = LANES;
@@ -132,6 +134,7 @@ EXPORT int saccade_int8_panel_sizes(int threads, int64_t *outputs, int64_t *pane
 /* Quantize: fill in all arrays but the weight and its bias. */
 EXPORT int saccade_int8_pack(int threads, const int8_weight *w) { return pack(threads, w); }
 
+/* int8_linear for x (rows, inputs), on one thread if there is little work. */
 EXPORT int saccade_int8_linear(int threads, int64_t rows, const float *x, const int8_weight *w, float *out)
 {
     return int8_linear(rows * w->inputs * w->outputs < GEMM_PARALLEL_THRESHOLD ? 1 : threads, rows, x, w, out);

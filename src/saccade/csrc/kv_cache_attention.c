@@ -14,13 +14,14 @@ typedef struct {
 static int allocate_scratch(int64_t positions, attention_scratch *scratch, int *status)
 {
     scratch->scores = zeroed_floats(round_up(positions, LANES));
-    scratch->keys = zeroed(2 * positions, sizeof(*scratch->keys));
+    scratch->keys = zeroed(size_product(2, positions), sizeof(*scratch->keys));
     scratch->values = scratch->keys ? scratch->keys + positions : NULL;
     if (scratch->scores && scratch->keys) return 1;
     record(status, OUT_OF_MEMORY);
     return 0;
 }
 
+/* Free the scratch of a thread. */
 static void free_scratch(attention_scratch *scratch)
 {
     free(scratch->keys);

@@ -4,6 +4,7 @@
 #include "simd.h"
 #include "status.h"
 
+/* The entries `at` to `at + n` of a projection (gates * width) plus its bias; both may be NULL. */
 INLINE vec projection(const float *row, const float *bias, int64_t at, int n)
 {
     vec sum = row ? load_n(row + at, n) : (vec){0};
@@ -17,6 +18,7 @@ typedef struct {
     int real;
 } gate_row;
 
+/* The projections of a row, whose gates have `gates` entries. */
 INLINE gate_row gate_row_of(const recurrent_gates *g, int64_t row, int64_t gates)
 {
     int64_t from = g->input_rows ? g->input_rows[row] : row;

@@ -5,9 +5,8 @@
  * thread for its own rows, then added in the order of the threads. Products of few rows are split by their outputs;
  * no bit depends on the split.
  *
- * The kernels include no Python or torch headers: ops/kernel_library.py calls them through ctypes. All sources are compiled
- * once per level of the x86-64 instruction set.
- *  */
+ * The kernels include no Python or torch headers: ops/kernel_library.py calls them through ctypes. All
+ * sources are compiled once per level of the x86-64 instruction set. */
 
 #ifndef SACCADE_SIMD_H
 #define SACCADE_SIMD_H
@@ -46,9 +45,11 @@ typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
 /* and so do matrix products of fewer multiplications. */
 #define GEMM_PARALLEL_THRESHOLD (64 * PARALLEL_THRESHOLD)
 
+/* Load and store of LANES floats at any address; one float in all lanes. */
 INLINE vec load(const float *from) { return *(const unaligned_vec *)from; }
 INLINE void store(float *to, vec values) { *(unaligned_vec *)to = values; }
 INLINE vec broadcast(float value) { return value - (vec){0}; }
+/* `yes` in the lanes whose mask is -1, `no` where it is 0. */
 INLINE vec blend(ivec mask, vec yes, vec no)
 {
     return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask));
@@ -64,6 +65,7 @@ INLINE vec vec_max(vec a, vec b)
     return blend(a > b, a, b);
 #endif
 }
+/* The larger integer of each lane. */
 INLINE ivec vec_max_int(ivec a, ivec b)
 {
 #if defined(__AVX512F__)
@@ -73,6 +75,7 @@ INLINE ivec vec_max_int(ivec a, ivec b)
 #endif
 }
 
+/* The first `count` lanes, at most LANES; a load sets the others to 0. */
 INLINE vec load_partial(const float *from, int count)
 {
     float values[LANES] = {0};
@@ -97,6 +100,7 @@ INLINE vec shuffle_xor(vec values, int distance)
     return __builtin_shuffle(values, indices ^ distance);
 #endif
 }
+/* Sum and maximum over the lanes. */
 INLINE float reduce_sum(vec values)
 {
     for (int distance = LANES / 2; distance; distance /= 2) values += shuffle_xor(values, distance);
@@ -144,6 +148,7 @@ INLINE vec vec_exp(vec x)
     return (vec)(((ivec)p + exponent) & ~tiny);
 }
 
+/* 1 / (1 + e^-x). */
 INLINE vec vec_sigmoid(vec x) { return 1.0f / (1.0f + vec_exp(-x)); }
 
 /* tanh x, to a few units in the last place: a polynomial near 0, where the quotient would cancel. */
@@ -167,6 +172,7 @@ INLINE int lanes_left(int64_t position, int64_t count)
     return left >= LANES ? LANES : left > 0 ? (int)left : 0;
 }
 
+/* The first n lanes, at most LANES: faster than load_partial if n is LANES. */
 INLINE vec load_n(const float *from, int n) { return n == LANES ? load(from) : load_partial(from, n); }
 INLINE void store_n(float *to, vec values, int n)
 {
@@ -176,6 +182,7 @@ INLINE void store_n(float *to, vec values, int n)
         store_partial(to, values, n);
 }
 
+/* The next multiple, or the count itself; both are small enough not to overflow. */
 INLINE int64_t round_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 /* (rows, columns) to (columns, out_stride), in tiles of LANES by LANES: the off-diagonal halves of a tile are
@@ -259,9 +266,7 @@ INLINE void softmax(float *scores, int64_t count)
     for (int64_t at = 0; at < padded; at += LANES) store(scores + at, load(scores + at) * inverse);
 }
 
-/* ---- threads
- * ----------------------------------------------------------------------------------------------------- */
-
+/* The number of this thread in its team, and the size of the team; 0 and 1 without OpenMP. */
 INLINE int thread_number(void)
 {
 #ifdef _OPENMP

@@ -10,6 +10,7 @@ static inline void record(int *status, int own)
 {
     if (own != SUCCESS) __atomic_store_n(status, own, __ATOMIC_RELAXED);
 }
+/* The status that any thread recorded so far. */
 static inline int recorded(const int *status) { return __atomic_load_n(status, __ATOMIC_RELAXED); }
 
 /* Whether a flag is set that another thread may set at any time; `flag` may be NULL. */

@@ -7,6 +7,7 @@
 
 #define CHUNK (16 * LANES) /* entries of a row that share one maximum */
 
+/* The largest of `count` floats. */
 INLINE float largest_in(const float *from, int64_t count)
 {
     vec top = broadcast(-INFINITY);
@@ -17,7 +18,7 @@ INLINE float largest_in(const float *from, int64_t count)
     return largest;
 }
 
-/* The rows `first` to `last`. */
+/* top_k_rows for the rows `first` to `last`. */
 static int top_k_range(int64_t first, int64_t last, int64_t vocabulary, float *logits, int64_t suppressed_count,
                        const int64_t *suppressed, int64_t k, float *values, int64_t *tokens)
 {
@@ -77,6 +78,7 @@ int top_k_rows(int threads, int64_t rows, int64_t vocabulary, float *logits, int
     return status;
 }
 
+/* Whether all suppressed tokens are of the vocabulary, as a status. */
 static int check_suppressed(int64_t count, const int64_t *suppressed, int64_t vocabulary)
 {
     for (int64_t i = 0; i < count; i++)
@@ -84,6 +86,7 @@ static int check_suppressed(int64_t count, const int64_t *suppressed, int64_t vo
     return SUCCESS;
 }
 
+/* top_k_rows for logits (rows, vocabulary), after a check of the suppressed tokens. */
 EXPORT int saccade_top_k(int threads, int64_t rows, int64_t vocabulary, float *logits, int64_t suppressed_count,
                          const int64_t *suppressed, int64_t k, float *values, int64_t *tokens)
 {
@@ -92,7 +95,7 @@ EXPORT int saccade_top_k(int threads, int64_t rows, int64_t vocabulary, float *l
     return top_k_rows(threads, rows, vocabulary, logits, suppressed_count, suppressed, k, values, tokens);
 }
 
-/* The positions of the suppressed tokens in a rising list of tokens; returns how many of them the list has. */
+/* The positions of the suppressed tokens in an ascending list of tokens; returns how many of them the list has. */
 static int64_t positions_in(int64_t length, const int64_t *list, int64_t count, const int64_t *suppressed,
                             int64_t *positions)
 {
@@ -111,8 +114,8 @@ static int64_t positions_in(int64_t length, const int64_t *list, int64_t count, 
     return found;
 }
 
-/* The top k among allowed tokens: row n may use list[starts[lists[n]]] to list[starts[lists[n] + 1]], which rise.
- * The logits stay. */
+/* The top k among allowed tokens: row n may use list[starts[lists[n]]] to list[starts[lists[n] + 1]], ascending.
+ * The logits are not overwritten. */
 EXPORT int saccade_top_k_within(int threads, int64_t rows, int64_t vocabulary, const float *logits,
                                 const int64_t *lists, const int64_t *starts, const int64_t *list,
                                 int64_t suppressed_count, const int64_t *suppressed, int64_t k, float *values,

@@ -13,6 +13,7 @@ typedef struct {
     int64_t hypothesis;
 } step_row;
 
+/* The sentence of the memory that a hypothesis attends to. */
 static int64_t sentence_of(step_row row) { return row.cache->first_sentence + row.hypothesis / row.cache->beam; }
 
 /* Self-attention of the hypotheses at their last position; `qkv` (count, 3 width) are their projections. */
@@ -147,6 +148,7 @@ static int check_cache(const kv_cache_view *c)
     return SUCCESS;
 }
 
+/* One position of all hypotheses of a KV cache: embeddings x (hypotheses, width) to `out` of the same shape. */
 EXPORT int saccade_decoder_step(int threads, const decoder_stack *d, const kv_cache_view *c, float *x, float *out)
 {
     int status = check_cache(c);

@@ -66,6 +66,7 @@ int encoder_forward(int threads, const encoder_stack *e, int64_t sentences, cons
     return status;
 }
 
+/* All layers over packed sentences: embeddings x (rows, width), which are overwritten, to `out` (rows, width). */
 EXPORT int saccade_encoder_forward(int threads, const encoder_stack *e, int64_t sentences, const int64_t *cu_seqlens,
                                    float *x, float *out)
 {

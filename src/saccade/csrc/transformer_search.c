@@ -44,6 +44,7 @@ typedef struct {
     int *status;                    /* the first failure of any thread ends all */
 } search_task;
 
+/* Whether the search was stopped or has failed. */
 static int ended(const search_task *task)
 {
     if (is_set(task->stop)) record(task->status, STOPPED);
@@ -116,7 +117,7 @@ static int encode_group(int threads, const search_task *task, int64_t first, int
     return status;
 }
 
-/* Leave a group with some of its sentences; the last ones free it. */
+/* Release some sentences of a group; the last ones free it. */
 static void release_group(sentence_group *group, int64_t sentences)
 {
     group->remaining -= sentences;
@@ -172,13 +173,15 @@ static void free_live(live_sentence *l, int64_t layers)
     free(l->log_probabilities);
 }
 
+/* Begin the search of sentence `number`; returns a status. */
 static int begin_live(const search_task *task, sentence_group *group, int64_t number, live_sentence *found)
 {
     int64_t beam = task->beam, limit = task->limits->limits[number], layers = task->decoder->shape.layers;
     live_sentence l = {.group = group, .number = number, .hypotheses = 1, .beam = beam, .limit = limit};
-    int64_t *origin = zeroed(2 * beam * limit, sizeof(*origin)), *tokens = zeroed(2 * beam * limit, sizeof(*tokens));
-    float *logs = zeroed(2 * beam * limit, sizeof(*logs));
-    l.steps = zeroed(limit * layers, sizeof(*l.steps));
+    int64_t slots = size_product(2 * beam, limit);
+    int64_t *origin = zeroed(slots, sizeof(*origin)), *tokens = zeroed(slots, sizeof(*tokens));
+    float *logs = zeroed(slots, sizeof(*logs));
+    l.steps = zeroed(size_product(limit, layers), sizeof(*l.steps));
     l.log_probabilities = zeroed(beam, sizeof(*l.log_probabilities));
     if (!origin || !tokens || !logs || !l.steps || !l.log_probabilities) {
         free(origin);
@@ -205,20 +208,22 @@ typedef struct {
     int64_t *suppressed_count; /* (rows) */
 } step_buffers;
 
+/* Allocate the buffers of a step for some sentences; returns a status. The caller frees them after a failure too. */
 static int allocate_buffers(const search_task *task, int64_t sentences, step_buffers *b)
 {
     int64_t rows = sentences * task->beam, width = task->decoder->shape.width;
     b->views = zeroed(sentences, sizeof(*b->views));
     b->x = zeroed(rows * width, 4);
     b->out = zeroed(rows * width, 4);
-    b->logits = task->tables->int8_argmax ? NULL : zeroed(task->logit_rows * task->tables->vocabulary, 4);
-    b->values = zeroed(rows * task->candidates, 4);
-    b->tokens = zeroed(rows * task->candidates, 8);
+    b->logits = task->tables->int8_argmax ? NULL : zeroed(size_product(task->logit_rows, task->tables->vocabulary), 4);
+    b->values = zeroed(size_product(rows, task->candidates), 4);
+    b->tokens = zeroed(size_product(rows, task->candidates), 8);
     b->suppressed_count = zeroed(rows, 8);
     int complete = b->views && b->x && b->out && b->values && b->tokens && b->suppressed_count;
     return complete && (b->logits || task->tables->int8_argmax) ? SUCCESS : OUT_OF_MEMORY;
 }
 
+/* Free the buffers of a step. */
 static void free_buffers(step_buffers *b)
 {
     free(b->suppressed_count);
@@ -322,7 +327,7 @@ typedef struct {
     float log, total;
 } candidate;
 
-/* Sort candidates by falling total; equal ones keep their order. */
+/* Sort candidates by descending total; equal ones keep their order. */
 static void sort_candidates(int64_t count, candidate *candidates)
 {
     for (int64_t i = 1; i < count; i++) {
@@ -385,8 +390,8 @@ static void reorder(live_sentence *l, int64_t count, const candidate *candidates
     l->next_token_log_probabilities = before.token_log_probabilities;
 }
 
-/* Extend a sentence by beam search; whether it goes on. `candidates` is scratch for beam * task->candidates of
- * them. */
+/* Extend a sentence by beam search; returns whether it continues. `candidates` is scratch for
+ * beam * task->candidates of them. */
 static int extend_beam(const search_task *task, live_sentence *l, const float *values, const int64_t *tokens,
                        candidate *candidates)
 {
@@ -422,7 +427,7 @@ static int extend_beam(const search_task *task, live_sentence *l, const float *v
     return hopeful > 0;
 }
 
-/* Extend a sentence by its most probable token; whether it goes on. */
+/* Extend a sentence by its most probable token; returns whether it continues. */
 static int extend_greedy(const search_task *task, live_sentence *l, float value, int64_t token)
 {
     int64_t finished = token == task->limits->end;
@@ -472,9 +477,9 @@ static void search_sentences(int threads, const search_task *task, int64_t slots
             const float *values = b.values + row * task->candidates;
             const int64_t *tokens = b.tokens + row * task->candidates;
             row += l->hypotheses;
-            int goes_on = task->beam > 1 ? extend_beam(task, l, values, tokens, candidates)
-                                         : extend_greedy(task, l, *values, *tokens);
-            if (goes_on)
+            int continues = task->beam > 1 ? extend_beam(task, l, values, tokens, candidates)
+                                           : extend_greedy(task, l, *values, *tokens);
+            if (continues)
                 live[kept++] = *l;
             else {
                 release_group(l->group, 1);
@@ -501,7 +506,7 @@ static int64_t weight_bytes(const decoder_stack *d, const token_tables *w)
     return in_layers * (d->layers->forms.int8 ? 1 : 4) + in_output * (w->int8_output || w->int8_argmax ? 1 : 4);
 }
 
-/* Whether the matrices that encoder and decoder layers have in common could be block-transposed, into `to`. */
+/* Block-transpose the matrices that encoder and decoder layers have in common into `to`; false if memory is short. */
 static int transpose_shared(int threads, stack_shape s, const float *qkv, const float *attention_output,
                             const float *expand, const float *contract, float **to)
 {
@@ -512,13 +517,14 @@ static int transpose_shared(int threads, stack_shape s, const float *qkv, const 
     return to[QKV] && to[ATTENTION_OUTPUT] && to[EXPAND] && to[CONTRACT];
 }
 
+/* Free an array of `count` matrices; NULL is allowed. */
 static void free_matrices(int64_t count, float **matrices)
 {
     for (int64_t i = 0; matrices && i < count; i++) free(matrices[i]);
     free(matrices);
 }
 
-/* Layers with block-transposed weights. */
+/* Copies of decoder layers with block-transposed weights; returns a status. */
 static int transpose_decoder(int threads, const decoder_stack *d, decoder_layer_weights *layers)
 {
     int64_t width = d->shape.width;
@@ -536,6 +542,7 @@ static int transpose_decoder(int threads, const decoder_stack *d, decoder_layer_
     return SUCCESS;
 }
 
+/* Copies of encoder layers with block-transposed weights; returns a status. */
 static int transpose_encoder(int threads, const encoder_stack *e, encoder_layer_weights *layers)
 {
     for (int64_t l = 0; l < e->shape.layers; l++) {
@@ -549,6 +556,7 @@ static int transpose_encoder(int threads, const encoder_stack *e, encoder_layer_
     return SUCCESS;
 }
 
+/* The block-transposed cross_kv of all decoder layers; returns a status. */
 static int transpose_cross(int threads, const decoder_stack *d, float **matrices)
 {
     for (int64_t l = 0; l < d->shape.layers; l++) {
@@ -565,6 +573,7 @@ typedef struct {
     float **cross, *output;
 } transposed_weights;
 
+/* Block-transpose what a search with many rows or many source tokens reads; returns a status. */
 static int transpose_weights(int threads, const decoder_stack *d, const token_tables *w, const source_batch *s,
                              int many_rows, int many_tokens, transposed_weights *to)
 {
@@ -588,6 +597,7 @@ static int transpose_weights(int threads, const decoder_stack *d, const token_ta
     return status;
 }
 
+/* Free the block-transposed weights of a search. */
 static void free_transposed(const decoder_stack *d, const source_batch *s, transposed_weights *w)
 {
     for (int64_t l = 0; w->decoder && l < d->shape.layers; l++) free_matrices(MATRICES, w->decoder[l].forms.transposed);
@@ -599,9 +609,10 @@ static void free_transposed(const decoder_stack *d, const source_batch *s, trans
     free(w->output);
 }
 
+/* Whether an index is outside of [0, size). */
 static int outside(int64_t index, int64_t size) { return index < 0 || index >= size; }
 
-/* Whether all indices that a search is given are in range. */
+/* Whether all indices of a search are in range, as a status. */
 static int check_search(const token_tables *w, const source_batch *s, const packed_memory *m,
                         const search_limits *limits, int64_t sentences, int64_t beam, const hypothesis_buffers *found)
 {

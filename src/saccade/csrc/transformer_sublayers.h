@@ -8,6 +8,7 @@
 #include "status.h"
 #include "transformer.h"
 
+/* Layer norm of x (rows, width). */
 INLINE void layer_norm_rows(int64_t rows, int64_t width, const float *x, layer_norm_weights norm, float *out)
 {
     for (int64_t row = 0; row < rows; row++, x += width, out += width) {

@@ -125,6 +125,7 @@ typedef struct {
     const int64_t *query_starts, *key_starts;
 } varlen_layout;
 
+/* The length of the longest sequence. */
 INLINE int64_t longest(const varlen_layout *l, const int64_t *starts)
 {
     int64_t found = 0;
@@ -133,16 +134,24 @@ INLINE int64_t longest(const varlen_layout *l, const int64_t *starts)
     return found;
 }
 
-/* Scratch memory for one head, handed out in pieces; `start` is NULL if the allocation failed. */
+/* Scratch memory for one head; `piece` returns the next part of it. `start` is NULL if the allocation failed. */
 typedef struct {
     float *start, *free;
 } scratch;
 
-static scratch scratch_of(int64_t count)
+/* Scratch for matrices (queries, padded), (keys, padded) and (keys, queries), as many as are given. */
+static scratch scratch_of(int64_t queries, int64_t keys, int64_t padded, int of_queries, int of_keys, int of_both)
 {
-    float *start = zeroed_floats(count);
+    int64_t by_query = size_product(size_product(queries, padded), of_queries);
+    int64_t by_key = size_product(size_product(keys, padded), of_keys);
+    int64_t weights = size_product(size_product(keys, queries), of_both);
+    int64_t most = INT64_MAX / 32, alignment = 16 * (of_queries + of_keys + of_both); /* piece() rounds up to 16 */
+    int fits = by_query >= 0 && by_key >= 0 && weights >= 0 && by_query < most && by_key < most && weights < most;
+    float *start = zeroed_floats(fits ? by_query + by_key + weights + alignment : -1);
     return (scratch){start, start};
 }
+
+/* The next `count` floats of the scratch. */
 INLINE float *piece(scratch *s, int64_t count)
 {
     float *found = s->free;
@@ -150,6 +159,7 @@ INLINE float *piece(scratch *s, int64_t count)
     return found;
 }
 
+/* Prefetch the projections of sequence i. */
 INLINE void prefetch_sequence(const varlen_layout *l, int64_t i, const projected_column *query,
                               const projected_column *key, const projected_column *value)
 {
@@ -159,11 +169,25 @@ INLINE void prefetch_sequence(const varlen_layout *l, int64_t i, const projected
     prefetch(value->values + k * value->stride, l->key_starts[i + 1] - k, value->stride, width);
 }
 
-/* out (rows, heads * head), contiguous */
-EXPORT int saccade_varlen_attention(int threads, int64_t sequences, int64_t heads, int64_t head, int causal,
-                                    const int64_t *query_starts, const int64_t *key_starts, projected_column query,
-                                    projected_column key, projected_column value, float *out)
+/* Whether the starts of sequences do not descend and stay within [0, rows]. */
+static int are_starts(int64_t sequences, const int64_t *starts, int64_t rows)
 {
+    if (starts[0] < 0 || starts[sequences] > rows) return 0;
+    for (int64_t i = 0; i < sequences; i++)
+        if (starts[i + 1] < starts[i]) return 0;
+    return 1;
+}
+
+/* Attention of packed queries (query_rows, heads * head) to packed keys and values (key_rows, heads * head): contexts
+ * `out` (query_rows, heads * head). Sequence i has the queries query_starts[i] to query_starts[i + 1], and the keys
+ * of key_starts. */
+EXPORT int saccade_varlen_attention(int threads, int64_t sequences, int64_t query_rows, int64_t key_rows,
+                                    int64_t heads, int64_t head, int causal, const int64_t *query_starts,
+                                    const int64_t *key_starts, projected_column query, projected_column key,
+                                    projected_column value, float *out)
+{
+    if (!are_starts(sequences, query_starts, query_rows) || !are_starts(sequences, key_starts, key_rows))
+        return INDEX_OUT_OF_RANGE;
     varlen_layout l = {sequences, heads, head, query_starts, key_starts};
     int64_t width = heads * head, padded = round_up(head, LANES);
     int64_t most_queries = round_up(round_up(longest(&l, query_starts), LANES), GROUP);
@@ -174,7 +198,7 @@ EXPORT int saccade_varlen_attention(int threads, int64_t sequences, int64_t head
     {
         int64_t first, last;
         thread_range(sequences, &first, &last);
-        scratch r = scratch_of(3 * most_queries * padded + 2 * most_keys * padded + most_keys * most_queries + 128);
+        scratch r = scratch_of(most_queries, most_keys, padded, 3, 2, 1);
         if (r.start) {
             float *q = piece(&r, most_queries * padded), *q_transposed = piece(&r, most_queries * padded);
             float *context = piece(&r, most_queries * padded), *k = piece(&r, most_keys * padded);
@@ -207,12 +231,15 @@ EXPORT int saccade_varlen_attention(int threads, int64_t sequences, int64_t head
 }
 
 /* The gradients of the projections and of their biases; the attention weights are computed again. */
-EXPORT int saccade_varlen_attention_backward(int threads, int64_t sequences, int64_t heads, int64_t head, int causal,
-                                             const int64_t *query_starts, const int64_t *key_starts,
-                                             projected_column query, projected_column key, projected_column value,
-                                             const float *out_grad, projected_column query_grad,
-                                             projected_column key_grad, projected_column value_grad)
+EXPORT int saccade_varlen_attention_backward(int threads, int64_t sequences, int64_t query_rows, int64_t key_rows,
+                                             int64_t heads, int64_t head, int causal, const int64_t *query_starts,
+                                             const int64_t *key_starts, projected_column query, projected_column key,
+                                             projected_column value, const float *out_grad,
+                                             projected_column query_grad, projected_column key_grad,
+                                             projected_column value_grad)
 {
+    if (!are_starts(sequences, query_starts, query_rows) || !are_starts(sequences, key_starts, key_rows))
+        return INDEX_OUT_OF_RANGE;
     varlen_layout l = {sequences, heads, head, query_starts, key_starts};
     int64_t width = heads * head, padded = round_up(head, LANES), bias_size = round_up(width, 16);
     int64_t most_queries = round_up(round_up(longest(&l, query_starts), LANES), GROUP);
@@ -225,7 +252,7 @@ EXPORT int saccade_varlen_attention_backward(int threads, int64_t sequences, int
         int64_t first, last;
         thread_range(sequences, &first, &last);
         if (thread_number() == 0) used = thread_count();
-        scratch r = scratch_of(5 * most_queries * padded + 3 * most_keys * padded + 2 * most_keys * most_queries + 256);
+        scratch r = scratch_of(most_queries, most_keys, padded, 5, 3, 2);
         if (!r.start) record(&status, OUT_OF_MEMORY);
         if (r.start && parts) {
             float *query_sums = parts + thread_number() * 3 * bias_size, *key_sums = query_sums + bias_size;

@@ -72,9 +72,12 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "saccade_single_head_attention": (c_int, *(c_int64,) * 5, *(c_void_p,) * 7),
     "saccade_glu": (c_int, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_float, c_void_p),
     "saccade_linear": (c_int, *(c_int64,) * 3, *(c_void_p,) * 4),
-    "saccade_varlen_attention": (c_int, *(c_int64,) * 3, c_int, c_void_p, c_void_p, *(ProjectedColumn,) * 3, c_void_p),
+    "saccade_varlen_attention": (
+        *(c_int, *(c_int64,) * 5, c_int, c_void_p, c_void_p),
+        *(*(ProjectedColumn,) * 3, c_void_p),
+    ),
     "saccade_varlen_attention_backward": (
-        *(c_int, c_int64, c_int64, c_int64, c_int, c_void_p, c_void_p),
+        *(c_int, *(c_int64,) * 5, c_int, c_void_p, c_void_p),
         *(*(ProjectedColumn,) * 3, c_void_p, *(ProjectedColumn,) * 3),
     ),
 }

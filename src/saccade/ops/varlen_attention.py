@@ -148,7 +148,7 @@ class SelfAttentionKernel(torch.autograd.Function):
         out = qkv.new_empty(qkv.size(0), width)
         columns = map(ProjectedColumn.of, torch.split(qkv, width, 1), torch.split(bias, width))
         starts = address(cu_seqlens), address(cu_seqlens)
-        shape = cu_seqlens.numel() - 1, heads, width // heads, causal
+        shape = cu_seqlens.numel() - 1, len(qkv), len(qkv), heads, width // heads, causal
         kernel("varlen_attention", *shape, *starts, *columns, address(out))
         return out
 
@@ -162,7 +162,7 @@ class SelfAttentionKernel(torch.autograd.Function):
         qkv_grad, bias_grad = torch.empty_like(qkv), torch.empty_like(bias)
         columns = map(ProjectedColumn.of, torch.split(qkv, width, 1), torch.split(bias, width))
         out = map(ProjectedColumn.of, torch.split(qkv_grad, width, 1), torch.split(bias_grad, width))
-        shape = cu_seqlens.numel() - 1, ctx.heads, width // ctx.heads, ctx.causal
+        shape = cu_seqlens.numel() - 1, len(qkv), len(qkv), ctx.heads, width // ctx.heads, ctx.causal
         starts = address(cu_seqlens), address(cu_seqlens)
         kernel("varlen_attention_backward", *shape, *starts, *columns, address(gradient), *out)
         return qkv_grad, bias_grad, None, None, None
@@ -189,7 +189,7 @@ class CrossAttentionKernel(torch.autograd.Function):
         out = torch.empty_like(query)
         columns = query_key_value_columns(query, query_bias, kv, kv_bias)
         starts = address(cu_seqlens), address(memory_cu_seqlens)
-        shape = cu_seqlens.numel() - 1, heads, query.size(1) // heads, False
+        shape = cu_seqlens.numel() - 1, len(query), len(kv), heads, query.size(1) // heads, False
         kernel("varlen_attention", *shape, *starts, *columns, address(out))
         return out
 
@@ -201,7 +201,8 @@ class CrossAttentionKernel(torch.autograd.Function):
         gradient = gradient.contiguous()
         gradients = [torch.empty_like(part) for part in inputs]
         columns, out = query_key_value_columns(*inputs), query_key_value_columns(*gradients)
-        shape = cu_seqlens.numel() - 1, ctx.heads, gradient.size(1) // ctx.heads, False
+        rows = len(inputs[0]), len(inputs[2])  # of query and kv
+        shape = cu_seqlens.numel() - 1, *rows, ctx.heads, gradient.size(1) // ctx.heads, False
         starts = address(cu_seqlens), address(memory_cu_seqlens)
         kernel("varlen_attention_backward", *shape, *starts, *columns, address(gradient), *out)
         return *gradients, None, None, None
