@@ -11,11 +11,11 @@ from saccade.layers.attention import (
     attend,
     bilinear_scores,
     dot_scores,
-    masked_softmax,
     scaled_dot_scores,
     weighted_sum,
 )
 from saccade.layers.masks import causal_mask, padding_mask, window_mask
+from saccade.ops.attention_reference import masked_softmax
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.layers.attention import attend, merge_heads, split_heads
+from saccade.layers.attention import attend
 from saccade.layers.local_attention import LocalSelfAttention
 from saccade.layers.local_cross_attention import LocalCrossAttention
 from saccade.layers.masks import window_mask
@@ -26,6 +26,7 @@ from saccade.layers.mixture_of_experts import MixtureOfExperts
 from saccade.layers.positions import SinusoidalPositions, sinusoids
 from saccade.layers.recurrent import Bidirectional
 from saccade.layers.residual import SublayerOutput
+from saccade.ops.attention_reference import merge_heads, split_heads
 from saccade.ops.kv_cache import MemoryCache
 from saccade.ops.kv_cache_attention import memory_reference
 from saccade.ops.packed import PackedLayout

@@ -13,11 +13,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from saccade.layers.masks import causal_mask
+from saccade.ops.attention_reference import masked_softmax
 from saccade.ops.dropout import dropout as drop
 
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -48,14 +48,6 @@ def additive_scores(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
 def bilinear_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     """q W k with `weight` (d_q, d_k)."""
     return dot_scores(query @ weight, key)
-
-
-def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the positions where `mask` is True, 0 elsewhere; a row without such a position is all 0."""
-    if mask is None:
-        return scores.softmax(-1)
-    weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
-    return weights.masked_fill(~mask, 0.0)  # a row without any position is NaN before this
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
@@ -91,16 +83,6 @@ def attend(
         return Attended(context, None)
     weights = masked_softmax(score(query, key), mask)
     return Attended(weighted_sum(drop(weights, dropout, training=True), value), weights)
-
-
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, T, H·d) to (B, H, T, d)."""
-    return x.view(*x.shape[:-1], heads, x.size(-1) // heads).transpose(1, 2)
-
-
-def merge_heads(x: Tensor) -> Tensor:
-    """(B, H, T, d) to (B, T, H·d)."""
-    return x.transpose(1, 2).flatten(2)
 
 
 def group_by_sentence(x: Tensor, sentences: int) -> Tensor:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.layers.attention import Attended, attend, merge_heads, split_heads
+from saccade.layers.attention import Attended, attend
 from saccade.layers.local_attention import MIN_BLOCK
 from saccade.layers.multi_head import cross_attention_projections
 from saccade.layers.residual import SublayerOutput
+from saccade.ops.attention_reference import merge_heads, split_heads
 from saccade.ops.kv_cache import MemoryCache
 from saccade.ops.kv_cache_attention import Window, memory_attention
 from saccade.ops.linear import packed_linear
@@ -37,19 +38,19 @@ class Band(NamedTuple):
     radius: int
     pace: float
 
-    def centres(self, positions: Tensor, lengths: Tensor) -> Tensor:
+    def centers(self, positions: Tensor, lengths: Tensor) -> Tensor:
         """The source positions (B, T) of target positions (T,), in sources of these lengths (B,)."""
         own = (positions.double() * self.pace).round().long()
         return torch.minimum(own, (lengths - 1).clamp(min=0)[:, None])
 
-    def visible(self, centres: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
-        """(B, …, T, S): whether source positions (B, …, S) are in the bands around centres (B, …, T)."""
-        near = (positions[..., None, :] - centres[..., None]).abs() <= self.radius
+    def visible(self, centers: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
+        """(B, …, T, S): whether source positions (B, …, S) are in the bands around centers (B, …, T)."""
+        near = (positions[..., None, :] - centers[..., None]).abs() <= self.radius
         return near & (positions < lengths.view(-1, *(1,) * (positions.dim() - 1)))[..., None, :]
 
     def window(self, position: int, lengths: Tensor) -> Window:
         """The band of one target position in sources of these lengths (B,)."""
-        center = self.centres(torch.arange(position, position + 1, device=lengths.device), lengths)[:, 0]  # (B,)
+        center = self.centers(torch.arange(position, position + 1, device=lengths.device), lengths)[:, 0]  # (B,)
         starts = (center - self.radius).clamp(min=0)
         return Window(starts, torch.minimum(center + self.radius + 1, lengths) - starts, 2 * self.radius + 1)
 
@@ -68,10 +69,10 @@ def local_cross_attend(
         positions = torch.arange(length, device=device)
         return dense_cross_attend(query, memory, mask, band, positions, dropout=dropout, record=record)
     blocks, lengths = -(-length // block), mask.sum(1)
-    centres = band.centres(torch.arange(blocks * block, device=device), lengths).view(batch, blocks, block)
-    starts = (centres[:, :, 0] - band.radius).clamp(0, source - span)  # (B, N)
+    centers = band.centers(torch.arange(blocks * block, device=device), lengths).view(batch, blocks, block)
+    starts = (centers[:, :, 0] - band.radius).clamp(0, source - span)  # (B, N)
     visible = band.visible(
-        centres, starts[:, :, None] + torch.arange(span, device=device), lengths
+        centers, starts[:, :, None] + torch.arange(span, device=device), lengths
     )  # (B, N, block, span)
     queries = F.pad(query, (0, 0, 0, blocks * block - length)).view(batch, heads, blocks, block, width)
     queries = queries.transpose(1, 2).flatten(0, 1)  # (B·N, H, block, d)
@@ -97,7 +98,7 @@ def dense_cross_attend(
     """
     lengths = mask.sum(1)
     source = torch.arange(mask.size(1), device=mask.device).expand_as(mask)
-    visible = band.visible(band.centres(positions, lengths), source, lengths)  # (B, T, S)
+    visible = band.visible(band.centers(positions, lengths), source, lengths)  # (B, T, S)
     return attend(query, *memory, visible[:, None], dropout=dropout, record=record)
 
 
@@ -108,7 +109,7 @@ def slices(x: Tensor, starts: Tensor, span: int) -> Tensor:
 
 
 class Slices(torch.autograd.Function):
-    """Slices of sequences that may overlap; the backward pass adds slice by slice, `index_put_` would by entry."""
+    """Overlapping slices of sequences; the backward pass adds slice by slice, `index_put_` entry by entry."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, starts: Tensor, span: int) -> Tensor:

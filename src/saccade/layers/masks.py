@@ -1,4 +1,4 @@
-"""Attention masks: True where a query may attend."""
+"""Masks: True at a real position, or where a query may attend."""
 
 from __future__ import annotations
 

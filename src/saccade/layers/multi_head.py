@@ -110,7 +110,7 @@ class CrossAttention(nn.Module):
         return MemoryCache.of(packed_linear(memory, self.key_value.weight), self.key_value.bias, layout)
 
     def step(self, x: Tensor, memory: MemoryCache, position: int, *, record: bool = False) -> SublayerOutput:
-        """One new position x (N, D) of N = B·W hypotheses; it attends to the whole memory from any position."""
+        """One new position x (N, D) of N = B·W hypotheses; it attends to all of the memory from any position."""
         query = packed_linear(x, self.query.weight)
         biases = self.query.bias, self.key_value.bias
         attended = memory_attention(query, biases[0], memory, biases[1], self.heads, record=record)

@@ -31,10 +31,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
-from saccade.layers.attention import additive_scores, group_by_sentence, masked_softmax, weighted_sum
+from saccade.layers.attention import additive_scores, group_by_sentence, weighted_sum
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import last
 from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
+from saccade.ops.attention_reference import masked_softmax
 from saccade.ops.dropout import dropout
 
 Fusion = Literal["shallow", "deep"]

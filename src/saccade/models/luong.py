@@ -18,13 +18,13 @@ from saccade.layers.attention import (
     additive_scores,
     dot_scores,
     group_by_sentence,
-    masked_softmax,
     split_hypotheses,
     weighted_sum,
 )
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import FedRecurrent, Recurrent, recurrent_stack, reverse
 from saccade.models.family import Costs, Family, RecurrentStackConfig
+from saccade.ops.attention_reference import masked_softmax
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import RecurrentState
 from saccade.ops.single_head_attention import single_head_attention

@@ -1,8 +1,9 @@
 """The KV cache of a decoder layer: projections of earlier target positions, and keys and values of the memory.
 
-Both caches have two forms. The kernels read projections in the tensors that the steps wrote: a hypothesis remembers
-which row of each earlier step is its own, so beam search reorders row numbers and never copies keys or values. The
-reference reads one batch-first tensor of keys and values. Neither is overwritten: states can be branched and copied.
+Both caches have two forms. The kernels read the projections in the tensors of the steps that computed them: `origin`
+has the index of each hypothesis at each earlier step, so beam search reorders indices and never copies keys or values.
+The reference reads one batch-first tensor of keys and values. Neither form is overwritten: a state can be copied, and
+continued in several ways.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from saccade.ops.packed import PackedLayout
 class KVCache(NamedTuple):
     """Projections of the earlier positions of N hypotheses in one layer."""
 
-    origin: Tensor  # (N, t) the row of the hypothesis at each earlier step, for the kernel
+    origin: Tensor  # (N, t) the index of the hypothesis at each earlier step, for the kernel
     steps: Shared[tuple[Tensor, ...]]  # t times (N at that step, 3D): projections without bias, for the kernel
     joined: Tensor | None = None  # (N, t, 2D) keys and values with their bias, for the reference
-    dropped: int = 0  # positions that have left the cache, if it has a window
+    dropped: int = 0  # positions that the window of the cache has left behind
 
     @classmethod
     def empty(cls, hypotheses: int, like: Tensor) -> KVCache:
@@ -67,7 +68,7 @@ class MemoryCache(NamedTuple):
 
     counts: Tensor  # (B,) the length of each sentence
     longest: int  # S, the padded length of the memory
-    first: Tensor | None  # (B,) the first packed row of each sentence, for the kernel
+    first: Tensor | None  # (B,) the first packed position of each sentence, for the kernel
     packed: Shared[Tensor | None]  # (M, 2D) keys and values without bias, for the kernel
     padded: Tensor | None  # (B, S, 2D) keys and values with their bias, for the reference
 
@@ -80,6 +81,6 @@ class MemoryCache(NamedTuple):
         counts, longest = layout.mask.sum(1), layout.longest
         if runs_on_inference_kernel(kv):
             return cls(counts, longest, layout.cu_seqlens[:-1], Shared(kv), None)
-        if layout.indices is not None:  # without the holes that the mask may have
+        if layout.indices is not None:  # real positions first: the mask may have padding between them
             layout = PackedLayout.of(torch.arange(longest, device=kv.device) < counts[:, None])
         return cls(counts, longest, None, Shared(None), layout.unpack(kv + bias))

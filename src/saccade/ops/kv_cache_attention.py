@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from saccade.ops.arguments import address, require_alike, require_heads, require_integers, require_shape
+from saccade.ops.attention_reference import masked_softmax, split_heads
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.kernel_library import kernel
 from saccade.ops.kv_cache import KVCache, MemoryCache
-from saccade.ops.varlen_attention import split_heads
 
 
 class Window(NamedTuple):
@@ -96,10 +96,7 @@ def attend_one(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None,
         context = F.scaled_dot_product_attention(query, keys, values, mask)  # (N, H, 1, d)
         return StepAttention(context.flatten(1), None)
     scores = query @ keys.transpose(-1, -2) / query.size(-1) ** 0.5  # (N, H, 1, t)
-    if mask is None:
-        weights = scores.softmax(-1)
-    else:  # all zeros where nothing is visible
-        weights = scores.masked_fill(~mask, -torch.inf).softmax(-1).masked_fill(~mask, 0.0)
+    weights = masked_softmax(scores, mask)
     return StepAttention((weights @ values).flatten(1), weights)
 
 

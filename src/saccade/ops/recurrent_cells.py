@@ -97,9 +97,9 @@ def scan(
     order: Tensor,
     out: Tensor,
 ) -> RecurrentState:
-    """Run a recurrent layer over whole sequences, inference only; returns the last state and writes outputs to `out`.
+    """Run a recurrent layer over sequences, inference only; return the last state and write the outputs to `out`.
 
-    inputs (R, G·H) are the input projections, of which sequence b uses row rows[b, s] at position s. `order` (B, S)
+    inputs (R, G·H) are the input projections; sequence b has inputs[rows[b, s]] at position s. `order` (B, S)
     lists the positions of a sequence in the order of the recurrence, -1 after the last. weight (G·H, H) is the
     recurrent weight. `out` (B, S, H) may be a slice of a wider tensor.
     """

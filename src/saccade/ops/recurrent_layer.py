@@ -165,7 +165,7 @@ def check_state(op: str, layer: nn.RNNBase, state: RecurrentState, batch: int) -
 
 
 def scan_layer(layer: nn.RNNBase, x: Tensor, rows: Tensor, order: Tensor, out: Tensor) -> RecurrentState:
-    """Run a layer over the rows (B, S) of x (R, inputs), in an order (B, S) of positions; writes to `out`."""
+    """Run a layer over the inputs x[rows], x (R, inputs), rows (B, S), in the order (B, S) of positions, into `out`."""
     weights = RecurrentWeights.of(layer)
     biases = weights.input_bias, weights.recurrent_bias
     return scan(kind_of(layer), linear(x, weights.input), weights.recurrent, *biases, rows, order, out)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from saccade.ops.arguments import address, require_alike, require_mask, require_shape
+from saccade.ops.attention_reference import masked_softmax
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.kernel_library import kernel
 
@@ -44,8 +44,7 @@ def single_head_attention(
         scores = query @ keys.transpose(-1, -2)  # (B, W, S)
     else:
         scores = (query.unsqueeze(-2) + keys.unsqueeze(-3)).tanh_() @ vector
-    visible = mask[:, None]
-    weights = scores.masked_fill(~visible, -torch.inf).softmax(-1).masked_fill(~visible, 0.0)
+    weights = masked_softmax(scores, mask[:, None])
     return SingleHeadAttention(weights @ values, weights)
 
 

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from saccade.ops.arguments import address, require_alike, require_heads, require_probability, require_shape
+from saccade.ops.attention_reference import masked_softmax, merge_heads, split_heads
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout as apply_dropout
 from saccade.ops.kernel_abi import ProjectedColumn
@@ -123,16 +124,11 @@ def attend_padded(
         visible = visible & torch.ones(length, length, dtype=torch.bool, device=visible.device).tril()
     if record or (dropout and query.device.type == "cpu"):  # PyTorch has no fused kernel with dropout on the CPU
         scores = queries @ keys.transpose(-1, -2) / queries.size(-1) ** 0.5  # (B, H, T, S)
-        weights = scores.masked_fill(~visible, -torch.inf).softmax(-1).masked_fill(~visible, 0.0)
+        weights = masked_softmax(scores, visible)
         context = apply_dropout(weights, dropout, training=True) @ values
     else:
         weights, context = None, F.scaled_dot_product_attention(queries, keys, values, visible, dropout)
-    return VarlenAttention(layout.pack(context.transpose(1, 2).flatten(2)), weights if record else None)
-
-
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, T, H·d) to (B, H, T, d)."""
-    return x.reshape(*x.shape[:-1], heads, x.size(-1) // heads).transpose(1, 2)
+    return VarlenAttention(layout.pack(merge_heads(context)), weights if record else None)
 
 
 class SelfAttentionKernel(torch.autograd.Function):
