@@ -79,7 +79,7 @@ def test_a_memory_with_too_few_sentences():
             call()
 
 
-def test_sentence_starts_of_the_encoder_that_fall():
+def test_descending_cu_seqlens_of_the_encoder():
     small = SmallTransformer()
     small.cu_seqlens[1] = 5
     with pytest.raises(IndexError):

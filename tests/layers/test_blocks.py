@@ -80,7 +80,7 @@ def test_scaled_embeddings_have_unit_variance():
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5])
-def test_dropout_drops_its_share_and_keeps_the_mean(probability):
+def test_dropout_has_its_probability_and_keeps_the_mean(probability):
     torch.manual_seed(0)
     x = torch.ones(1000, 333, requires_grad=True)
     y = dropout(x, probability, training=True)

@@ -43,7 +43,7 @@ def by_window(query, key, value, radius, mask, causal):
         (1, 2),
     ],
 )
-def test_it_is_attention_with_a_window(monkeypatch, length, radius, padded, causal):
+def test_local_attention_is_attention_with_a_window_mask(monkeypatch, length, radius, padded, causal):
     monkeypatch.setattr(local_attention, "MIN_BLOCK", 4)
     inputs = triple(length)
     mask = padding_mask(torch.tensor([length, max(1, length // 3)])) if padded else None
@@ -63,7 +63,7 @@ def test_it_is_attention_with_a_window(monkeypatch, length, radius, padded, caus
     assert_close(recorded.context, slow.context, **CLOSE)
 
 
-def test_holes_in_the_mask_are_not_attended_to():
+def test_padding_between_real_positions_is_not_attended_to():
     inputs = triple(150)
     mask = torch.rand(2, 150) > 0.4
     real = mask[:, None, :, None]

@@ -34,7 +34,7 @@ def by_hand(query, keys, values, mask, band):
 
 @pytest.mark.parametrize("band", BANDS)
 @pytest.mark.parametrize(("target", "source"), [(60, 60), (61, 50), (33, 90), (70, 20), (5, 100), (1, 40)])
-def test_it_is_attention_with_a_band(monkeypatch, band, target, source):
+def test_local_cross_attention_is_attention_with_a_band_mask(monkeypatch, band, target, source):
     monkeypatch.setattr(local_cross_attention, "MIN_BLOCK", 4)
     inputs, mask = inputs_of(target, source, [source, source // 2, 1])
     slow = by_hand(*inputs, mask, band)

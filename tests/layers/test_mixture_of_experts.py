@@ -42,7 +42,7 @@ def slow(layer: MixtureOfExperts, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("per_token", [1, 2, 3])
-def test_it_is_the_gated_sum_of_the_chosen_experts(training, per_token):
+def test_the_output_is_the_gated_sum_of_the_chosen_experts(training, per_token):
     layer = make(per_token=per_token).train(training)
     x = torch.randn(3, 7, 6, requires_grad=True)
     found, expected = run_padded(layer, x).values, slow(layer, x)
@@ -105,7 +105,7 @@ def test_padding_is_not_routed(training):
         assert found.routing.dropped == again.routing.dropped
 
 
-def test_nothing_but_padding():
+def test_a_batch_of_padding_only():
     mixed = run_padded(make().train(), torch.randn(2, 3, 6), torch.zeros(2, 3, dtype=torch.bool))
     assert mixed.routing.balance == 0
     assert (mixed.routing.dropped, mixed.routing.routed) == (0, 0)
@@ -192,7 +192,7 @@ def test_noise_acts_only_in_training_and_its_size_is_learned():
     assert_close(run_padded(layer, x).values, slow(layer, x), **CLOSE)
 
 
-def test_it_runs_in_half_precision_and_routes_in_full():
+def test_experts_run_in_half_precision_and_route_in_full_precision():
     layer = make().train()
     x = torch.randn(2, 9, 6)
     with torch.autocast("cpu", dtype=torch.bfloat16):

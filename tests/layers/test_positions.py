@@ -50,7 +50,7 @@ def test_an_odd_width_works():
     assert sinusoids(3, 5).shape == (3, 5)
 
 
-def test_learned_positions_say_when_a_sequence_is_too_long():
+def test_learned_positions_refuse_a_sequence_that_is_too_long():
     positions = LearnedPositions(4, longest=3)
     assert positions(torch.zeros(1, 2, 4), first=1).shape == (1, 2, 4)
     with pytest.raises(SaccadeError):

@@ -47,7 +47,7 @@ def test_padding_changes_neither_outputs_nor_the_last_state(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sequence_can_be_cut_anywhere(kind):
+def test_a_sequence_can_be_split_at_any_position(kind):
     layer = Recurrent(kind, 5, 6)
     x = torch.randn(2, 7, 5)
     outputs, _ = layer(x)
@@ -95,7 +95,7 @@ def test_reverse_keeps_padding_at_the_end():
     assert torch.equal(reverse(reverse(x, mask), mask), x)
 
 
-def test_last_and_mean_leave_the_padding_out():
+def test_last_and_mean_ignore_padding():
     x = torch.tensor([[[1.0], [2.0], [6.0]], [[5.0], [7.0], [torch.nan]]])
     mask = padding_mask(torch.tensor([3, 2]))
     assert last(x, mask).tolist() == [[6.0], [7.0]]

@@ -11,7 +11,7 @@ from torch import Tensor
 from saccade.ops.dispatch import without_kernels
 
 SHAPES = [(1, 1), (3, 5), (7, 16), (5, 33), (200, 128), (130, 257)]
-"""Rows and widths that fill whole vectors of a kernel, and others."""
+"""Numbers of rows and widths; some are multiples of the vector width of a kernel."""
 
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
 
@@ -25,7 +25,7 @@ def outputs_and_gradients(function: Callable[..., Tensor], *leaves: Tensor) -> t
 
 
 def kernel_and_reference(function: Callable[[], Any]) -> tuple[Any, Any]:
-    """What a function returns with and without kernels."""
+    """Return the results of a function with and without kernels."""
     with without_kernels():
         reference = function()
     return function(), reference

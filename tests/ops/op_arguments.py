@@ -115,7 +115,7 @@ def residual(probability: float, weight: Tensor, bias: Tensor, epsilon: float, *
     total, normed = residual_layer_norm(**arguments, weight=weight, bias=bias, epsilon=epsilon, probability=probability)
     if not probability:
         return total, normed
-    # The kernel drops other entries than the reference; its norm is that of its total all the same.
+    # The kernel drops other entries than the reference; but its norm is that of its own total.
     return normed - F.layer_norm(total, weight.shape, weight, bias, epsilon)
 
 

@@ -33,7 +33,7 @@ def int8_linear_of(weight: Tensor, x: Tensor) -> Tensor:
         *((300, 256, 129), (300, 256, 60), (13, 128, 8003), (1, 1100, 1000)),
     ],
 )
-def test_it_is_the_product_of_the_rounded_values(rows, ins, outs):
+def test_int8_linear_is_the_product_of_the_rounded_values(rows, ins, outs):
     x, weight = torch.randn(rows, ins) * torch.rand(rows, 1) * 5, torch.randn(outs, ins) * torch.rand(outs, 1)
     found = int8_linear_of(weight, x).double()
     largest = x.norm(dim=1)[:, None] * weight.norm(dim=1)

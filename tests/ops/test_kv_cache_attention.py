@@ -64,7 +64,7 @@ def test_the_memory_of_several_sentences(heads, head, record, windowed, beam):
 
 
 @torch.no_grad()
-def test_a_memory_whose_mask_has_holes():
+def test_a_memory_with_padding_between_real_positions():
     mask = torch.tensor([[True, False, True, True], [False, True, False, False]])
     kv, kv_bias, query = torch.randn(4, 16), torch.randn(16), torch.randn(4, 8)
 

@@ -57,7 +57,7 @@ def test_a_layout_with_padding_keeps_all_positions():
         ({"mask": MASK[:2]}, ValueError),
     ],
 )
-def test_a_layout_that_is_no_layout_is_refused(changes, error):
+def test_layouts_that_do_not_match_their_mask_are_refused(changes, error):
     valid = PackedLayout.of(MASK)
     with pytest.raises(error):
         PackedLayout(**{"cu_seqlens": valid.cu_seqlens, "indices": valid.indices, "mask": MASK, **changes})
