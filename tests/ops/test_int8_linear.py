@@ -122,6 +122,17 @@ def test_the_int8_form_of_a_changed_weight_is_not_used():
     assert_close(linear(x, layer.weight), x @ layer.weight.t())
 
 
+@torch.no_grad()
+def test_the_int8_form_of_a_weight_with_another_storage_is_not_used():
+    layer, x = nn.Linear(12, 8), torch.randn(20, 12)
+    layer.weight = QuantizedParameter.of(layer.weight)
+    form = quantized_form(layer.weight)
+    expected = int8_linear(x, form)
+    layer.weight.data = torch.randn(8, 12)
+    assert quantized_form(layer.weight) is None
+    assert torch.equal(int8_linear(x, form), expected)  # its float32 original is still in memory
+
+
 def test_rows_of_another_width_are_refused():
     with pytest.raises(ValueError, match="int8_linear"):
         int8_linear_of(torch.randn(8, 12), torch.randn(3, 11))

@@ -35,9 +35,8 @@ class QuantizedMatrix:
             raise ValueError(f"a weight of shape {tuple(weight.shape)} and {weight.dtype} cannot be quantized")
         panel, panels, depth = panel_sizes()
         count = -(-self.outputs // (panel * panels)) * panels
-        numbers = weight.new_empty(
-            2 * count * (panel + 1)
-        )  # scales and biases of all outputs, two bounds of each panel
+        # Scales and biases of all outputs, and two bounds of each panel.
+        numbers = weight.new_empty(2 * count * (panel + 1))
         packed = weight.new_empty(count * panel * -(-self.inputs // depth) * depth, dtype=torch.uint8)
         self.version = version_of(weight)
         self.tensors = weight.detach(), bias, numbers, packed  # kept alive: the structure has their addresses
