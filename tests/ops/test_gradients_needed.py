@@ -1,4 +1,4 @@
-"""Ops without a backward pass refuse tensors that need a gradient, or run their reference; leaves are not overwritten."""
+"""Ops without a backward pass refuse tensors that need a gradient, or run their reference; no leaf is overwritten."""
 
 from __future__ import annotations
 

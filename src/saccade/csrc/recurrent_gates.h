@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* The projections whose sum the gates are, each row (gates * width): the input's, from row input_rows[i] if given;
- * a second input's, `fed`, or NULL; the state's. Biases may be NULL. A negative input row means that the sequence
+/* The projections whose sum is the gates, each row (gates * width): of the input, from row input_rows[i] if given;
+ * of a second input, `fed`, or NULL; of the state. Biases may be NULL. A negative input row means that the sequence
  * has no position here: its state stays. The new state is also written to row output_rows[i] of `out`, if given. */
 typedef struct {
     const float *inputs, *fed, *recurrent, *input_bias, *recurrent_bias;

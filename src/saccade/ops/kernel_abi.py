@@ -32,7 +32,7 @@ class ProjectedColumn(ctypes.Structure):
 
 
 class RecurrentGates(ctypes.Structure):
-    """The projections whose sum the gates of a recurrent cell are (`recurrent_gates.h`); None where there is none."""
+    """The projections whose sum is the gates of a recurrent cell (`recurrent_gates.h`); a missing one is None."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("inputs", "fed", "recurrent", "input_bias", "recurrent_bias")),
@@ -59,7 +59,7 @@ class StackShape(ctypes.Structure):
 
 
 class WeightForms(ctypes.Structure):
-    """Other forms of a layer's matrices: int8, or block-transposed, which only a search makes; None without."""
+    """Other forms of a layer's matrices: int8, or block-transposed, which a search computes; None without."""
 
     _fields_ = (("int8", POINTER(Int8Weight)), ("transposed", c_void_p))
 
@@ -101,7 +101,10 @@ class DecoderStack(ctypes.Structure):
 
 
 class PackedMemory(ctypes.Structure):
-    """The projected memory: kv[l] points to keys and values (rows, 2D) of layer l; rows of each of the sentences."""
+    """The projected memory of packed sentences: kv[l] points to the keys and values (rows, 2D) of layer l.
+
+    Sentence i has the rows first[i] to first[i] + counts[i].
+    """
 
     _fields_ = (
         ("kv", POINTER(c_void_p)),
@@ -114,8 +117,8 @@ class PackedMemory(ctypes.Structure):
 class KVCacheView(ctypes.Structure):
     """The KV cache of a decoder step: steps[t * layers + l] points to the projections of step t in layer l.
 
-    `origin` (hypotheses, capacity) holds the row of a hypothesis at each step; it is checked against `step_hypotheses`
-    (positions,), the number of rows of each step, unless that is None.
+    `origin` (hypotheses, capacity) has the index of each hypothesis at each step; it is checked against
+    `step_hypotheses` (positions,), the number of hypotheses of each step, unless that is None.
     """
 
     _fields_ = (
