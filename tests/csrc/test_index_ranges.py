@@ -14,13 +14,13 @@ from saccade.ops.varlen_attention import varlen_cross_attention, varlen_self_att
 @pytest.mark.parametrize("bad", [-1, 7, 2**40, -(2**40)])
 @pytest.mark.parametrize("name", ["cross_entropy", "paired_cross_entropy", "top_k"])
 def test_targets_and_suppressed_tokens_out_of_range(name, bad):
-    logits, losses, ids = torch.randn(4, 7), torch.zeros(3, 4), torch.tensor([0, bad])
+    logits, losses, ids = torch.randn(4, 7), torch.zeros(3, 4), torch.tensor([0, bad, 1, 2])
     kept, found = logits.clone(), torch.zeros(4, 2, dtype=torch.int64)
     columns = [column.data_ptr() for column in losses]
     arguments = {
-        "cross_entropy": (2, 7, logits.data_ptr(), ids.data_ptr(), 0.1, True, *columns[:2]),
+        "cross_entropy": (4, 7, logits.data_ptr(), ids.data_ptr(), 0.1, True, *columns[:2]),
         "paired_cross_entropy": (2, 7, logits.data_ptr(), ids.data_ptr(), 0.1, 1.0, True, *columns),
-        "top_k": (4, 7, logits.data_ptr(), 2, ids.data_ptr(), 2, columns[0], found.data_ptr()),
+        "top_k": (4, 7, logits.data_ptr(), len(ids), ids.data_ptr(), 2, columns[0], found.data_ptr()),
     }
     with pytest.raises(IndexError):
         kernel(name, *arguments[name])
@@ -89,18 +89,13 @@ def test_descending_cu_seqlens_of_the_encoder():
 @pytest.mark.parametrize("starts", [[-1, 2, 5], [0, 6, 5], [0, 2, 6], [0, -1, 5], [0, 2, 2**40]])
 def test_starts_of_packed_sequences_out_of_range(starts):
     layout, changed = (PackedLayout.of(torch.arange(3) < torch.tensor([[2], [3]])) for _ in range(2))
-    qkv, bias, query = torch.randn(5, 12), torch.randn(12), torch.randn(5, 4).requires_grad_()
-    kept = changed.cu_seqlens.clone()
-    cross = varlen_cross_attention(query, bias[:4], qkv[:, :8], bias[:8], layout, changed, 2).context
+    qkv, bias = torch.randn(5, 12), torch.randn(12)
     changed.cu_seqlens.copy_(torch.tensor(starts))
     with pytest.raises(IndexError):
         varlen_self_attention(qkv, bias, changed, 2)
     for layouts in ((layout, changed), (changed, layout)):
         with pytest.raises(IndexError):
-            varlen_cross_attention(query, bias[:4], qkv[:, :8], bias[:8], *layouts, 2)
-    changed.cu_seqlens.copy_(kept)
-    cross.sum().backward()
-    assert query.grad is not None
+            varlen_cross_attention(qkv[:, :4], bias[:4], qkv[:, 4:], bias[4:], *layouts, 2)
 
 
 @pytest.mark.parametrize("limit", [2**60, 2**61, 2**62, 2**63 - 1])

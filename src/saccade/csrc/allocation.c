@@ -33,7 +33,7 @@ float *zeroed_floats(int64_t count)
 
 void *zeroed(int64_t count, size_t size)
 {
-    if (count < 0 || fails()) return NULL;
+    if (size_product(count, (int64_t)size) < 0 || fails()) return NULL;
     return calloc((size_t)(count ? count : 1), size);
 }
 
