@@ -28,7 +28,8 @@ def train(
     *,
     options: RunOptions,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Continue an interrupted run in its directory.")
+        Path | None,
+        typer.Option(metavar="RUN", help="Continue an interrupted or crashed run from its last checkpoint."),
     ] = None,
 ) -> None:
     """Train a model on sentence pairs.
@@ -39,8 +40,10 @@ def train(
     saccade train --resume runs/x
     saccade train --from runs/x --source b.en --target b.de --output runs/y
 
-    Ctrl-C saves a checkpoint and exits; --resume continues from it. With --preset, RECIPE, --from or --resume, the
-    help shows the defaults of that model, recipe or run.
+    Training stops after 30 epochs unless a limit is given. The best model by validation is in model-best of the run
+    directory. Ctrl-C saves a checkpoint and exits; --resume continues from it.
+
+    `saccade train --preset NAME --help` shows the defaults of a preset; the same with RECIPE, --from or --resume.
     """
     settings = parse_run_settings(context)
     if resume is not None:

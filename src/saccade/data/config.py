@@ -76,7 +76,7 @@ class DataConfig(Config):
     """Validation data, like `target`."""
 
     hold_out: int = Field(0, ge=0)
-    """Without validation files: hold out this many training examples; pairs with equal sources stay together."""
+    """Without validation files: use this many random training pairs for validation instead of training."""
 
     source_column: str = Field("source", min_length=1)
     """Column of the source in a file of pairs: its name, or in TSV and CSV its number, from 1."""
@@ -94,7 +94,7 @@ class DataConfig(Config):
     """Tokenizer of the target; by default the same as `tokenizer`."""
 
     vocabulary: int = Field(8000, ge=5, le=1_000_000)
-    """Maximum vocabulary size, including the four special tokens."""
+    """Maximum vocabulary size, one vocabulary for both sides or one each (joint); includes four special tokens."""
 
     target_vocabulary: int | None = Field(None, ge=5, le=1_000_000)
     """Maximum vocabulary size of the target; by default the same as `vocabulary`."""
@@ -124,7 +124,7 @@ class DataConfig(Config):
     """Tokenization processes; by default one per core. Results do not depend on it."""
 
     batch_tokens: int = Field(4096, ge=1)
-    """Maximum tokens per batch: sequences times the longest of either side, including padding."""
+    """Maximum tokens per batch: pairs x the longest source or target, padding included; lower it to save memory."""
 
     @property
     def source_kind(self) -> TokenizerKind:

@@ -63,11 +63,11 @@ class TrainingConfig(Config):
     max_steps: int | None = Field(None, ge=1)
     """Stop after this many updates."""
     max_epochs: int | None = Field(None, ge=1)
-    """Stop after this many epochs; 30 if no limit is given."""
+    """Stop after this many epochs; 30 if no limit of steps, epochs or minutes is given."""
     max_minutes: float | None = Field(None, gt=0)
-    """Stop after this many minutes, including validation; has no effect on the learning rate schedule."""
+    """Stop after this many minutes, including validation; the learning rate does not depend on this limit."""
     learning_rate: float | None = Field(None, gt=0)
-    """Peak learning rate; if preset and recipe have none, (width x warmup-steps)^-0.5 (Vaswani et al. 2017)."""
+    """Peak learning rate; without a value, (width x warmup-steps)^-0.5 (Vaswani et al. 2017)."""
     schedule: ScheduleKind = "inverse-sqrt"
     """Learning rate after warmup: inverse-sqrt, linear or cosine (both to zero at the end), or constant."""
     warmup_steps: int = Field(1000, ge=0)
@@ -105,7 +105,7 @@ class TrainingConfig(Config):
     average_last: int = Field(0, ge=0)
     """At the end, average the last N checkpoints; becomes model-best if it validates better. 0 is off."""
     metrics: tuple[str, ...] = ("bleu",)
-    """Validation metrics: bleu, chrf, ter, exact-match, sequence-error, word-error, symbol-error, character-error."""
+    """Validation metrics: bleu, chrf, ter, exact-match, or error rates: sequence-, word-, symbol-, character-error."""
     criterion: str = "loss"
     """Criterion for model-best and early stopping: loss, or one of the metrics."""
     patience: int = Field(0, ge=0)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from saccade.config_help import SettingHelp
     from saccade.training.config import RunConfig
 
+SCHEDULE = ("training.optimizer", "training.learning-rate", "training.warmup-steps", "training.schedule")
+"""Settings whose defaults are always listed: they differ from preset to preset."""
 DATA_FILES = ("data.source", "data.target", "data.valid-source", "data.valid-target")
 PLAIN = frozenset({*DATA_FILES, "output", "model", "training.start"})
 """Settings of a run that have a plain option, and the model settings, which are listed by family."""
@@ -45,13 +47,10 @@ def describe_run(context: Any) -> SettingsHelp:
     found = describe_model(config)
     found += [setting for setting in describe(RunConfig, values) if setting.name not in PLAIN]
     usual = {setting.name: setting.default for setting in describe(RunConfig)}
-    changed = [
-        f"{setting.name} {setting.default}"
-        for setting in found
-        if setting.name.startswith("training.") and setting.default != usual[setting.name]
-    ]
-    listed = f", with {', '.join(changed)}" if changed else ""
-    return SettingsHelp(found, f"The defaults are those of {name}{listed}.")
+    defaults = {setting.name: setting.default for setting in found if setting.name.startswith("training.")}
+    changed = [key for key, default in defaults.items() if default != usual[key]]
+    listed = " ".join(f"--{key} {defaults[key]}" for key in dict.fromkeys((*SCHEDULE, *changed)))
+    return SettingsHelp(found, f"The defaults are those of {name}: {listed}")
 
 
 def describe_model(config: RunConfig) -> list[SettingHelp]:

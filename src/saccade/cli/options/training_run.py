@@ -21,7 +21,9 @@ DEFAULT_PRESET = "transformer-tiny"
 
 Recipe = Annotated[
     Path | None,
-    typer.Argument(metavar="RECIPE", help="A YAML file; its data paths are relative to $SACCADE_DATA (./data)."),
+    typer.Argument(
+        metavar="RECIPE", help="A YAML file of settings; its data paths are relative to $SACCADE_DATA, or to ./data."
+    ),
 ]
 
 
@@ -34,7 +36,7 @@ class DataOptions:
         typer.Option(
             metavar="FILE",
             help="Training data: source sentences, one per line; or, without --target, sentence pairs as "
-            ".tsv, .csv, .jsonl or .parquet. Can be repeated.",
+            ".tsv, .csv, .jsonl or .parquet (columns source and target). Can be repeated.",
         ),
     ] = None
     target: Annotated[
@@ -43,9 +45,14 @@ class DataOptions:
     ] = None
     valid_source: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Validation data, like --source; or hold some out: --data.hold-out 500."),
+        typer.Option(
+            metavar="FILE",
+            help="Validation data in the format of --source; or --data.hold-out 500: this many random training pairs.",
+        ),
     ] = None
-    valid_target: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation data, like --target.")] = None
+    valid_target: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Validation data in the format of --target.")
+    ] = None
 
     def overrides(self) -> dict[str, str | list[str]]:
         """Return the given options as values of dotted settings."""
@@ -68,11 +75,19 @@ class RunOptions(DataOptions):
     ] = None
     start: Annotated[
         Path | None,
-        typer.Option("--from", metavar="RUN", help="Fine-tune this run or model: weights, settings and tokenizers."),
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Fine-tune the model of this run or model folder; keeps its settings and tokenizers.",
+        ),
     ] = None
     output: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A new run directory.  [default: runs/NAME-N, N the first free number]"),
+        typer.Option(
+            metavar="DIR",
+            help="A new directory for model, checkpoints and logs.  "
+            "[default: runs/, then preset or recipe and a number]",
+        ),
     ] = None
 
     def overrides(self) -> dict[str, str | list[str]]:
