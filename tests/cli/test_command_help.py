@@ -177,7 +177,7 @@ QUESTIONS = {
     "What if I have no validation data?": {"--valid-source": "--data.hold-out"},
     "Where is the result written?": {"--output": "run directory"},
     "How do I train a larger model?": {"--preset": "`saccade models`"},
-    "How do I continue after Ctrl-C?": {"--resume": "continue an interrupted run"},
+    "How do I continue after Ctrl-C?": {"--resume": "from its last checkpoint"},
     "How do I fine-tune a model?": {"--from": "fine-tune"},
     "How do I see chrF during training?": {"--training.metrics": "chrf"},
     "What is the learning rate, and how do I change it?": {"--training.learning-rate": "[default: 0.01"},

@@ -49,8 +49,8 @@ def describe_run(context: Any) -> SettingsHelp:
     usual = {setting.name: setting.default for setting in describe(RunConfig)}
     defaults = {setting.name: setting.default for setting in found if setting.name.startswith("training.")}
     changed = [key for key, default in defaults.items() if default != usual[key]]
-    listed = " ".join(f"--{key} {defaults[key]}" for key in dict.fromkeys((*SCHEDULE, *changed)))
-    return SettingsHelp(found, f"The defaults are those of {name}: {listed}")
+    listed = ", ".join(f"{key} {defaults[key]}" for key in dict.fromkeys((*SCHEDULE, *changed)))
+    return SettingsHelp(found, f"The defaults are those of {name}: {listed}.")
 
 
 def describe_model(config: RunConfig) -> list[SettingHelp]:

@@ -85,7 +85,7 @@ class RunOptions(DataOptions):
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="A new directory for model, checkpoints and logs.  "
+            help="A new run directory, for model, checkpoints and logs.  "
             "[default: runs/, then preset or recipe and a number]",
         ),
     ] = None
