@@ -168,7 +168,9 @@ def test_run_without_checkpoint_begins_again_from_an_unchanged_start_model(
     interrupted_after(1, monkeypatch)
     train(config())
     monkeypatch.undo()
-    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    for name in ("checkpoints", "model-last", "model-best"):  # as if the run had ended before its first checkpoint
+        shutil.rmtree(tmp_path / "run" / name, ignore_errors=True)
+    (tmp_path / "run" / "checkpoints").mkdir()
     with away(trained):
         with pytest.raises(SaccadeError, match="no such run"):
             resume(tmp_path / "run")
