@@ -1,4 +1,4 @@
-"""`saccade verify`: run the contract tests of the model interface on a trained model and its data."""
+"""`saccade verify`: check that the fast and the reference paths of a trained model agree on its data."""
 
 from __future__ import annotations
 

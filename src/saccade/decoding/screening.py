@@ -18,7 +18,7 @@ class Screen:
     """An int8 output layer that finds the largest logit of each row."""
 
     def __init__(self, weight: QuantizedMatrix, *, exact: bool = True) -> None:
-        """Without `exact` the int8 logits decide."""
+        """If `exact` is False, return the argmax of the int8 logits, without the float32 check."""
         self.weight = weight
         self.exact = exact
 

@@ -12,7 +12,7 @@ Model = TypeVar("Model", bound=Translates)
 
 
 class DeferredModel(Generic[Model]):
-    """A model that is loaded at the first call and then kept: CTranslate2 with a cached export does without it."""
+    """A model that is loaded at the first call and then kept: CTranslate2 with a cached export never loads it."""
 
     def __init__(self, load: Callable[[], Model]) -> None:
         self.load = load

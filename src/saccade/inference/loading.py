@@ -1,4 +1,4 @@
-"""From a path to a translator: run directories and model folders, one model or an ensemble."""
+"""Loading of a `Translator` from the path of a run directory or model folder, or of an ensemble from several."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Translator:
 
     @property
     def model(self) -> TranslationModel:
-        """The model; it is loaded now if CTranslate2 did without it."""
+        """The model; loaded on first access, because CTranslate2 with a cached export does not need it."""
         return self.load_model()
 
     @property

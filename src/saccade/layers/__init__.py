@@ -1,1 +1,1 @@
-"""The parts that models are made of: functions first, modules only project and call them."""
+"""Layers: attention and other operations as functions, and modules that hold their weights and call them."""

@@ -25,7 +25,7 @@ TILE = 32
 """Rows of one product in evaluation."""
 
 SUMS = ("balance", "dropped", "routed")
-"""What a model with experts reports, see `auxiliary_loss`."""
+"""Names of the auxiliary metrics of a model with experts, see `auxiliary_loss`."""
 
 
 class Routing(NamedTuple):
@@ -168,7 +168,7 @@ def balance(scores: Tensor, counts: Tensor) -> Tensor:
 def auxiliary_loss(routings: Iterable[Routing | None], weight: float) -> Auxiliary | None:
     """The balance loss of a stack of layers, times its weight; None for layers without experts.
 
-    The sums are over tokens: `dropped / routed` is the share that found no room and `balance / routed` the balance,
+    The sums are over tokens: `dropped / routed` is the share of tokens over capacity and `balance / routed` the balance,
     both as means over the layers.
     """
     found = [routing for routing in routings if routing is not None]

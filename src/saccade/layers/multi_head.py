@@ -38,7 +38,7 @@ def self_attention_projections(width: int) -> tuple[nn.Linear, nn.Linear]:
 
 
 class SelfAttention(nn.Module):
-    """Attention of X to X: queries, keys and values are three projections of one sequence."""
+    """Self-attention: queries, keys and values are three projections of one sequence."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()

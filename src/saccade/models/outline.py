@@ -1,4 +1,4 @@
-"""The outline of a model: names and shapes of its tensors, without memory for the weights.
+"""The outline of a model: its tensors on the meta device (names and shapes), without memory for the weights.
 
 An untrusted config may need more memory than there is, or have more layers than can be built in a day: the outline is
 checked before the model is built.

@@ -59,7 +59,7 @@ class StackShape(ctypes.Structure):
 
 
 class WeightForms(ctypes.Structure):
-    """Other forms of a layer's matrices: int8, or block-transposed, which a search computes; None without."""
+    """Copies of a layer's matrices in int8 or block-transposed (search only); null if there is no copy."""
 
     _fields_ = (("int8", POINTER(Int8Weight)), ("transposed", c_void_p))
 

@@ -54,8 +54,8 @@ class Compiled(NamedTuple):
 class ConvS2SPlan:
     """Inference plan of ConvS2S with the model interface; the model itself runs in training mode and with gradients.
 
-    `encode`, `decode` and `start` notice changes of the model; `step` and `logits` compute with what the last of these
-    has compiled.
+    `encode`, `decode` and `start` check whether the model has changed and recompile if so; `step` and `logits` use the
+    most recently compiled values without a check.
     """
 
     def __init__(self, model: ConvS2S, *, quantize: bool = False) -> None:

@@ -39,8 +39,8 @@ class Quantized(NamedTuple):
 class QuantizedPlan:
     """Inference of any model with int8 weights; the weights are quantized again when they change.
 
-    `encode`, `decode` and `start` notice changes of the model; `step` and `logits` compute with what the last of these
-    has quantized.
+    `encode`, `decode` and `start` check whether the weights have changed and quantize again if so; `step` and `logits`
+    use the most recent int8 weights without a check.
     """
 
     def __init__(self, model: Translates) -> None:
@@ -66,7 +66,7 @@ class QuantizedPlan:
         return quantized.model  # type: ignore[no-any-return]
 
     def without_check(self) -> Any:
-        """Return the same as `current`, without the fingerprint check, which `start` has made."""
+        """Return the quantized model like `current`, but without the fingerprint check, which `start` has made."""
         return self.model if torch.is_grad_enabled() else self.quantized.model
 
     @property

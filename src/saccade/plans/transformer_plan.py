@@ -86,8 +86,8 @@ class TransformerPlan:
 
     The model itself runs with gradients and when attention is recorded.
 
-    `encode`, `decode`, `start` and `search` notice changes of the model; `step` and `logits` compute with what the last
-    of these has compiled.
+    `encode`, `decode`, `start` and `search` check whether the model has changed and recompile if so; `step` and
+    `logits` use the most recently compiled structures without a check.
     """
 
     def __init__(self, model: Transformer, *, quantize: bool = False) -> None:
@@ -96,7 +96,7 @@ class TransformerPlan:
         self.compiled = self.compile()
 
     def compile(self) -> Compiled:
-        """Collect the weight pointers and quantize the int8 weights; a model with hooks keeps its forward."""
+        """Collect the weight pointers and quantize the int8 weights; a model with forward hooks is not compiled."""
         fingerprint = Fingerprint(self.model)
         with torch.no_grad():
             model = quantized_copy(self.model) if self.quantize else self.model

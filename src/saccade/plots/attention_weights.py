@@ -1,4 +1,4 @@
-"""Attention weights as every plot takes them: checked, and compared with uniform attention.
+"""Validation of attention weights for plots, and the weight of uniform attention.
 
 Shapes: T target pieces, S source pieces.
 """

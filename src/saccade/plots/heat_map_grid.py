@@ -90,7 +90,7 @@ def plot_heat_maps(
     title: Mapping[str, str] | None = None,
     label_length: int = 40,
 ) -> None:
-    """Plot rows of heat maps with cells of that many inches; the title is a text by its name."""
+    """Plot rows of heat maps; `cell` is the cell size in inches, `title` maps a label such as "source" to its text."""
     matrices = [[check_weights(panel.source, panel.target, panel.weights) for panel in row] for row in rows]
     if not any(matrices):
         raise SaccadeError("nothing to plot: there is no heat map", hint="give the weights of at least one head")

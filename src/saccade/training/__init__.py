@@ -1,1 +1,1 @@
-"""Objectives, schedules, the one loop, and the record of a run."""
+"""Training: objectives, learning rate schedules, the training loop, checkpoints, and the run directory."""

@@ -72,7 +72,7 @@ class Command(TyperCommand):
         raise typer.Exit
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options, those that people use first."""
+        """Write the options, the most common ones first."""
         everything = ctx.meta.get(EVERYTHING, False)
         write_options(self.page, self.get_params(ctx), ctx, formatter, everything=everything)
 

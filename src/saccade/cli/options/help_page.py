@@ -1,4 +1,4 @@
-"""Layout of `--help` and `--help-all`: arguments, the options that people use, then all others by group."""
+"""Layout of `--help` and `--help-all`: arguments, the most common options, then all others by group."""
 
 from __future__ import annotations
 

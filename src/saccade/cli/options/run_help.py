@@ -27,7 +27,7 @@ TRAIN_OPTIONS = (
     *("--data.vocabulary", "--data.batch-tokens", "--training.metrics", "--training.valid-beam"),
     *("--from", "--resume"),
 )
-"""The options that people use, in the order of use."""
+"""The most common options, in the order of use."""
 
 TRAIN_REST = (
     "Show all options and exit: epochs, early stopping, optimizer and schedule, dropout and layers, tokenizers, "

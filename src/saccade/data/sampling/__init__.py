@@ -1,1 +1,1 @@
-"""Which examples make which batch, in which order."""
+"""Batch sampling: shuffling, length bucketing, mixing of corpora, collation."""

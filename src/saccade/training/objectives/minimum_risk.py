@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 
 
 Sampler = Callable[[Any, Batch, RiskConfig, Symbols], list[list[Output]]]
-"""From a model and a batch to several outputs for each sentence."""
+"""Function from a model and a batch to several outputs for each sentence."""
 
 
 class MinimumRisk:

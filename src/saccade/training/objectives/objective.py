@@ -33,4 +33,4 @@ class Objective(Protocol):
 
 
 ObjectiveSchedule = Callable[[int], Objective]
-"""From the number of an update, counted from 1, to its objective."""
+"""Function from the number of an update, counted from 1, to its objective."""
