@@ -168,8 +168,8 @@ def balance(scores: Tensor, counts: Tensor) -> Tensor:
 def auxiliary_loss(routings: Iterable[Routing | None], weight: float) -> Auxiliary | None:
     """The balance loss of a stack of layers, times its weight; None for layers without experts.
 
-    The sums are over tokens: `dropped / routed` is the share of tokens over capacity and `balance / routed` the balance,
-    both as means over the layers.
+    The sums are over tokens: `dropped / routed` is the share of tokens over capacity and `balance / routed` the
+    balance, both as means over the layers.
     """
     found = [routing for routing in routings if routing is not None]
     if not found:
