@@ -219,8 +219,8 @@ def faults_of_output(trial: Trial, kind: str, folder: Path, code: int) -> list[s
     faults = [f"unexpected file {name}" for name in found.keys() - reference.keys() if "/." not in name]
     for name, data in reference.items():
         if kind == "translate" and code:
-            whole = data.startswith(found.get(name, b"")) and found.get(name, b"\n")[-1:] in (b"\n", b"")
-            faults += [] if whole else [f"{name} is not a prefix in complete lines"]
+            is_prefix = data.startswith(found.get(name, b"")) and found.get(name, b"\n")[-1:] in (b"\n", b"")
+            faults += [] if is_prefix else [f"{name} is not a prefix in complete lines"]
         elif name in found and found[name] != data:
             faults.append(f"{name} differs")
         elif name not in found and (not code or (any(name in found for name in reference) and kind == "export")):
