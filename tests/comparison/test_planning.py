@@ -18,10 +18,10 @@ def test_minutes_include_validations_and_a_margin() -> None:
     assert make_plan(Budget(minutes=10), 3000.0, Speed(0.25, 5.0)).updates == 2088
 
 
-def test_updates_before_the_consistency_loss_cost_half() -> None:
+def test_updates_before_r_drop_cost_half() -> None:
     # 2,088 updates would fit; where 1,000 cost half there are 500 more, and where all do, twice as many.
     for after, updates in ((0, 2088), (1000, 2588), (5000, 4176)):
-        training = TrainingConfig(consistency=3.0, consistency_after=after)
+        training = TrainingConfig(r_drop=3.0, r_drop_after=after)
         assert make_plan(Budget(minutes=10), 3000.0, Speed(0.25, 5.0), training=training).updates == updates
 
 

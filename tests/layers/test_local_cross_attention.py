@@ -27,7 +27,7 @@ def by_hand(query, keys, values, mask, band):
     visible = torch.zeros(len(query), query.size(2), keys.size(2), dtype=torch.bool)
     for row, length in enumerate(mask.sum(1).tolist()):
         for position in range(query.size(2)):
-            center = min(round(position * band.pace), length - 1)
+            center = min(round(position * band.length_ratio), length - 1)
             visible[row, position, max(0, center - band.radius) : min(length, center + band.radius + 1)] = True
     return attend(query, keys, values, visible[:, None], record=True)
 

@@ -54,12 +54,18 @@ def gated_convolution(layer, x, position, causal):
 def reference(model, source, prefix):
     """Logits and attention weights of one sentence, position by position, as in sections 3.1 to 3.4."""
     half = math.sqrt(0.5)
-    e = [model.source_embedding.table[token] + model.source_embedding.places[i] for i, token in enumerate(source)]
+    e = [
+        model.source_embedding.table[token] + model.source_embedding.positions_table[i]
+        for i, token in enumerate(source)
+    ]
     x = torch.stack([model.source_width(part) for part in e])
     for layer in model.encoder:
         x = torch.stack([(gated_convolution(layer, x, t, causal=False) + x[t]) * half for t in range(len(x))])
     z = [model.memory_width(part) for part in x]
-    g = [model.target_embedding.table[token] + model.target_embedding.places[i] for i, token in enumerate(prefix)]
+    g = [
+        model.target_embedding.table[token] + model.target_embedding.positions_table[i]
+        for i, token in enumerate(prefix)
+    ]
     x, attention = torch.stack([model.target_width(part) for part in g]), []
     for layer in model.decoder:
         after, weights = [], []

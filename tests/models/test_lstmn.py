@@ -82,11 +82,13 @@ def reference_decoder(model: Lstmn, prefix: Tensor, sources: list[Tensor], memor
         context, memory = weighted_sum(cross[-1], sources), weighted_sum(cross[-1], memories)
         if writer.deep:
             gate = torch.sigmoid(
-                writer.input_transfer.weight @ x + writer.input_transfer.bias + writer.looked.weight @ context
+                writer.input_transfer.weight @ x
+                + writer.input_transfer.bias
+                + writer.context_projection.weight @ context
             )
             new = next_state(reader, x, hidden, cell, more_cell=gate * memory)
         else:
-            new = next_state(reader, x, hidden, cell, more_gates=writer.looked.weight @ context)
+            new = next_state(reader, x, hidden, cell, more_gates=writer.context_projection.weight @ context)
         hiddens, cells = [*hiddens, new[0]], [*cells, new[1]]
         outputs.append(torch.tanh(model.combine.weight @ torch.cat([new[0], context]) + model.combine.bias))
     return torch.stack(outputs), own, cross

@@ -41,7 +41,9 @@ def test_local_attention_is_a_window_around_a_predicted_position():
     states = torch.randn(2, 1, 16, generator=torch.Generator().manual_seed(3))
     attended = model.attend(states, model.key(memory.states), memory).weights[:, 0]  # (B, S)
     for row, length in enumerate([9, 4]):
-        predicted = torch.sigmoid(model.window.place @ torch.tanh(model.window.hidden.weight @ states[row, 0]))
+        predicted = torch.sigmoid(
+            model.window.position_vector @ torch.tanh(model.window.hidden.weight @ states[row, 0])
+        )
         center = (length - 1) * float(predicted.detach())
         scores = reference_scores(model, states[row, 0], memory.states[row])
         gaussian = [math.exp(-((position - center) ** 2) / (2 * 1.0**2)) for position in range(9)]
@@ -54,7 +56,7 @@ def test_local_attention_is_a_window_around_a_predicted_position():
 def test_weights_sum_to_one_at_the_ends_of_the_source():
     model = build_model(("luong", {"attention": "local-p", "window": 1}))
     with torch.no_grad():
-        model.window.place.mul_(1000)  # the predicted position is at one of the ends
+        model.window.position_vector.mul_(1000)  # the predicted position is at one of the ends
     batch = make_batch([9, 1, 2], [4, 4, 4])
     weights = model.decode(batch.prefix, model.encode(batch.source), record=True).attention[0].weights
     assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))

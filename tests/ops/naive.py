@@ -139,25 +139,23 @@ def loss_and_grad(logits: Tensor, targets: Tensor, smoothing: float, needs_grad:
     return target.detach(), mean.detach(), gradient
 
 
-def paired_loss_and_grad(
-    logits: Tensor, targets: Tensor, smoothing: float, consistency: float, needs_grad: bool
-) -> Any:
+def paired_loss_and_grad(logits: Tensor, targets: Tensor, smoothing: float, r_drop: float, needs_grad: bool) -> Any:
     with torch.enable_grad():
         leaf = logits.detach().requires_grad_()
         target, mean = losses(leaf, targets)
         divergence = divergences(leaf) if len(leaf) else leaf.new_zeros(0)
-        total = ((1 - smoothing) * target + smoothing * mean).sum() + consistency * divergence.sum()
+        total = ((1 - smoothing) * target + smoothing * mean).sum() + r_drop * divergence.sum()
         (gradient,) = torch.autograd.grad(total, leaf)
     return target.detach(), mean.detach(), gradient, divergence.detach()
 
 
 def chunked_cross_entropy(
-    x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, consistency: float
+    x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float
 ) -> Any:
     logits = linear(x, weight, bias)
     target, mean = losses(logits, targets)
-    divergence = divergences(logits).sum() if consistency and len(x) else logits.new_zeros(())
-    total = ((1 - smoothing) * target + smoothing * mean).sum() + consistency * divergence
+    divergence = divergences(logits).sum() if r_drop and len(x) else logits.new_zeros(())
+    total = ((1 - smoothing) * target + smoothing * mean).sum() + r_drop * divergence
     return total, target.sum().detach(), divergence.detach()
 
 

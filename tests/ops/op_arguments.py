@@ -157,15 +157,15 @@ def paired_arguments(rng: random.Random) -> Arguments:
     pairs, vocabulary = size(rng), rng.randint(1, 40)
     targets = torch.randint(0, vocabulary, (2 * pairs,))
     logits = torch.randn(2 * pairs, vocabulary)
-    return {"logits": logits, "targets": targets, "smoothing": 0.1, "consistency": 0.5, "needs_grad": True}
+    return {"logits": logits, "targets": targets, "smoothing": 0.1, "r_drop": 0.5, "needs_grad": True}
 
 
 def chunked_arguments(rng: random.Random) -> Arguments:
     rows, vocabulary, width = size(rng), rng.randint(1, 40), rng.randint(1, 10)
     bias = torch.randn(vocabulary) if rng.random() < 0.5 else None
     targets = torch.randint(0, vocabulary, (rows,))
-    consistency = 0.0 if rows % 2 else rng.choice([0.0, 0.5])
-    options = {"smoothing": rng.choice([0.0, 0.0, 0.1, 0.1, -0.1]), "consistency": consistency}
+    r_drop = 0.0 if rows % 2 else rng.choice([0.0, 0.5])
+    options = {"smoothing": rng.choice([0.0, 0.0, 0.1, 0.1, -0.1]), "r_drop": r_drop}
     return {
         "x": torch.randn(rows, width),
         "weight": torch.randn(vocabulary, width),

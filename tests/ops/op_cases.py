@@ -168,7 +168,7 @@ def is_cross_attention(arguments: Arguments, sizes: dict[str, int]) -> bool:
 
 
 def has_targets(arguments: Arguments, sizes: dict[str, int]) -> bool:
-    pairs = sizes["N"] % 2 == 0 or not arguments.get("consistency")
+    pairs = sizes["N"] % 2 == 0 or not arguments.get("r_drop")
     return pairs and 0 <= arguments["smoothing"] <= 1 and within(arguments["targets"], 0, sizes["V"])
 
 

@@ -169,12 +169,12 @@ def test_parallel_batch_parts_equal_the_batch(two_threads, kind):
     assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
 
 
-def test_parallel_batch_parts_keep_consistency_pairs(two_threads):
+def test_parallel_batch_parts_keep_r_drop_pairs(two_threads):
     batch, model = make_batch([7, 4, 1, 5, 3], [6, 3, 5, 1, 2]), build_model(("transformer", {"dropout": 0.3}))
-    found = accumulate(model, Likelihood(0.1, consistency=2.0), [batch], keys=[1])
+    found = accumulate(model, Likelihood(0.1, r_drop=2.0), [batch], keys=[1])
     assert found.metrics["divergence"] == pytest.approx(0.0, abs=1e-4)
     model.train()
-    assert accumulate(model, Likelihood(0.1, consistency=2.0), [batch], keys=[1]).metrics["divergence"] > 0.01
+    assert accumulate(model, Likelihood(0.1, r_drop=2.0), [batch], keys=[1]).metrics["divergence"] > 0.01
 
 
 def test_parallel_batch_parts_have_their_own_random_numbers(two_threads):

@@ -50,7 +50,7 @@ def test_tables_and_vectors_use_adam():
     ("subject", "matrices", "others"),
     [
         (("transformer", {"experts": 4}), {"expand", "contract"}, {"expand_bias", "contract_bias"}),
-        (("convs2s", {"separable": True}), {"direction"}, {"places", "depthwise", "table"}),
+        (("convs2s", {"separable": True}), {"direction"}, {"positions_table", "depthwise", "table"}),
     ],
     ids=["experts", "convolutions"],
 )

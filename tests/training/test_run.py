@@ -92,8 +92,8 @@ def losses_of(run):
         return [row for row in csv.DictReader(file) if row["loss"]]
 
 
-def test_consistency_begins_after_some_updates(config, tmp_path):
-    train(config(training={"consistency": 2.0, "consistency_after": 5}))
+def test_r_drop_begins_after_some_updates(config, tmp_path):
+    train(config(training={"r_drop": 2.0, "r_drop_after": 5}))
     rows = losses_of(tmp_path / "run")
     assert [row["divergence"] == "" for row in rows] == [True, True, False, False, False, False]
     assert all(float(row["divergence"]) > 0 for row in rows[2:])
@@ -108,8 +108,8 @@ def test_consistency_begins_after_some_updates(config, tmp_path):
     assert twice[5] - twice[2] == pytest.approx(2 * (once[5] - once[2]))
 
 
-def test_run_interrupted_before_consistency_begins(config, tmp_path, monkeypatch):
-    later = {"consistency": 2.0, "consistency_after": 5}
+def test_run_interrupted_before_r_drop_begins(config, tmp_path, monkeypatch):
+    later = {"r_drop": 2.0, "r_drop_after": 5}
     train(config(training=later, output=str(tmp_path / "uninterrupted")))
     interrupted_after(3, monkeypatch)
     train(config(training=later))

@@ -114,7 +114,7 @@ class DataConfig(Config):
     tokenizer_pairs: int = Field(2_000_000, ge=1)
     """Train the tokenizer on at most this many training pairs, taken at even intervals."""
 
-    split: float = Field(0.0, ge=0, lt=1)
+    bpe_dropout: float = Field(0.0, ge=0, lt=1)
     """In training, undo each bpe merge with this probability, recursively (similar to BPE-dropout)."""
 
     cache: str | None = None
@@ -178,8 +178,8 @@ class DataConfig(Config):
             raise ValueError("weights and temperature exclude each other: give one of them")
         if self.valid_target and not self.valid_source:
             raise ValueError("valid-target is given without valid-source: give the source file too")
-        if self.split and "bpe" not in (self.source_kind, self.target_kind):
-            raise ValueError("split needs a bpe tokenizer: set split to 0")
+        if self.bpe_dropout and "bpe" not in (self.source_kind, self.target_kind):
+            raise ValueError("bpe-dropout needs a bpe tokenizer: set bpe-dropout to 0")
         if self.max_ratio and self.max_ratio < 1:
             raise ValueError("max-ratio (longer side / shorter side) must be 0 (off) or at least 1")
         return self

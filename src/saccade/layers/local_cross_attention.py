@@ -1,8 +1,9 @@
 """Restricted cross-attention to source positions near the target position (Luong et al. 2015, section 3.2).
 
 Target position t is centered on source position p·t, or on the last real one if the source ends before that: the
-paper's local-m, whose pace p is 1. The cost of a target position does not depend on the length of the source: blocks of
-queries are scored only against the keys that one of them may attend to, and the matrix of all scores never exists.
+paper's local-m, whose length ratio p is 1. The cost of a target position does not depend on the length of the source:
+blocks of queries are scored only against the keys that one of them may attend to, and the matrix
+of all scores never exists.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class Band(NamedTuple):
     """The source positions that a target position attends to: `radius` on each side of its center."""
 
     radius: int
-    pace: float
+    length_ratio: float
 
     def centers(self, positions: Tensor, lengths: Tensor) -> Tensor:
         """The source positions (B, T) of target positions (T,), in sources of these lengths (B,)."""
-        own = (positions.double() * self.pace).round().long()
+        own = (positions.double() * self.length_ratio).round().long()
         return torch.minimum(own, (lengths - 1).clamp(min=0)[:, None])
 
     def visible(self, centers: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
@@ -64,7 +65,9 @@ def local_cross_attend(
     """
     (batch, heads, length, width), source, device = query.shape, mask.size(1), mask.device
     block = max(band.radius, MIN_BLOCK)
-    span = math.ceil(band.pace * (block - 1)) + 2 * band.radius + 2  # the bands of a block; one more for rounding
+    span = (
+        math.ceil(band.length_ratio * (block - 1)) + 2 * band.radius + 2
+    )  # the bands of a block; one more for rounding
     if record or source <= span:
         positions = torch.arange(length, device=device)
         return dense_cross_attend(query, memory, mask, band, positions, dropout=dropout, record=record)

@@ -115,21 +115,22 @@ class Embedding(nn.Module):
         super().__init__()
         self.table = table
         self.probability = config.dropout
-        self.places: nn.Parameter | None = None  # (max_positions, E), position embeddings p; saved under this name
+        self.positions_table: nn.Parameter | None = None  # (max_positions, E), position embeddings p
         if config.position_embeddings:
-            self.places = embedding_table(config.max_positions, config.embedding, 0.1)
+            self.positions_table = embedding_table(config.max_positions, config.embedding, 0.1)
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
         """Embed tokens (B, T), the first of them at position `first`: (B, T, E)."""
         x = F.embedding(tokens, self.table)
-        if self.places is not None:
+        if self.positions_table is not None:
             end = first + tokens.size(1)
-            if end > len(self.places):
+            if end > len(self.positions_table):
                 raise SaccadeError(
-                    f"a sequence of {end} tokens is longer than the {len(self.places)} positions of this model",
+                    f"a sequence of {end} tokens is longer than the {len(self.positions_table)} positions "
+                    "of this model",
                     hint="shorten the input, or train with a larger --model.max-positions",
                 )
-            x = x + self.places[first:end]
+            x = x + self.positions_table[first:end]
         return dropout(x, self.probability, self.training)  # (B, T, E)
 
 

@@ -173,8 +173,8 @@ class Writer(nn.Module):
         self.deep = fusion == "deep"
         self.reader = Reader(inputs, width)
         self.score = AdditiveScore(inputs, width)
-        # The map from γ~ to the gate r (deep) or to all gates (shallow); saved under this name.
-        self.looked = nn.Linear(width, width if self.deep else 4 * width, bias=False)
+        # The map from γ~ to the gate r (deep) or to all gates (shallow).
+        self.context_projection = nn.Linear(width, width if self.deep else 4 * width, bias=False)
         self.input_transfer = nn.Linear(inputs, width) if self.deep else None
 
     def project(self, x: Tensor) -> Inputs:
@@ -199,10 +199,10 @@ class Writer(nn.Module):
         weights = self.score(query, group_by_sentence(hidden, len(mask)), source.keys, mask[:, None])  # (B, W, S)
         context, memory = weighted_sum(weights, source.values).flatten(0, 1).chunk(2, -1)  # (N, D) each, γ~ and α~
         if self.deep:
-            transfer = torch.sigmoid(inputs.transfer + self.looked(context)) * memory  # (N, D), r∘α~
+            transfer = torch.sigmoid(inputs.transfer + self.context_projection(context)) * memory  # (N, D), r∘α~
             tape = self.reader.append(inputs.gates, recalled, state.tape, transfer)
         else:
-            tape = self.reader.append(inputs.gates + self.looked(context), recalled, state.tape)
+            tape = self.reader.append(inputs.gates + self.context_projection(context), recalled, state.tape)
         return DecoderState(tape, context, state.source), StepWeights(own, weights.flatten(0, 1))
 
 

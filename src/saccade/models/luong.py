@@ -194,8 +194,8 @@ class PredictedWindow(nn.Module):
     def __init__(self, width: int, half_width: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(width, width, bias=False)  # W_p
-        self.place = nn.Parameter(torch.empty(width))  # v_p; saved under this name
-        nn.init.normal_(self.place, std=width**-0.5)
+        self.position_vector = nn.Parameter(torch.empty(width))  # v_p
+        nn.init.normal_(self.position_vector, std=width**-0.5)
         self.half_width = half_width  # D
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,7 +204,7 @@ class PredictedWindow(nn.Module):
         `mask` is True at real positions.
         """
         last = mask.sum(1)[:, None] - 1  # (B, 1) positions count from 0
-        fraction = torch.sigmoid(torch.tanh(self.hidden(states)) @ self.place)  # (B, T)
+        fraction = torch.sigmoid(torch.tanh(self.hidden(states)) @ self.position_vector)  # (B, T)
         # In bf16 neighboring positions of a long source would be equal.
         center = last * fraction.to(torch.promote_types(fraction.dtype, torch.float32))
         distance = torch.arange(mask.size(1), device=mask.device) - center[:, :, None]  # (B, T, S)

@@ -74,7 +74,7 @@ class TransformerConfig(ModelConfig):
     """Restrict self-attention to this many positions on each side (section 4)."""
     cross_radius: int | None = Field(None, ge=1)
     """Restrict cross-attention to this many positions around the aligned one (Luong et al. 2015, local-m)."""
-    cross_pace: float = Field(1.0, gt=0, le=100)
+    cross_length_ratio: float = Field(1.0, gt=0, le=100)
     """With cross-radius: source positions per target position, for the aligned position."""
     experts: Annotated[int, MIXTURE_OF_EXPERTS] = Field(0, ge=0)
     """Experts per mixture-of-experts layer; 0 for plain feed-forward layers (Shazeer et al. 2017)."""
@@ -254,7 +254,7 @@ def make_cross_attention(config: TransformerConfig) -> CrossAttention | LocalCro
     """Make cross-attention to the full memory, or to a band around the target position."""
     if config.cross_radius is None:
         return CrossAttention(config.width, config.heads, config.attention_dropout)
-    band = Band(config.cross_radius, config.cross_pace)
+    band = Band(config.cross_radius, config.cross_length_ratio)
     return LocalCrossAttention(config.width, config.heads, band, config.attention_dropout)
 
 

@@ -46,11 +46,11 @@ def chunked_cross_entropy(
     targets: Tensor,
     *,
     smoothing: float = 0.0,
-    consistency: float = 0.0,
+    r_drop: float = 0.0,
 ) -> CrossEntropy:
     """The cross-entropy of logits = x (N, D) · weight (V, D)^T + bias (V,) against targets (N,).
 
-    With a weight of `consistency`, rows i and N/2 + i are a pair, and their divergence is added.
+    With a weight of `r_drop`, rows i and N/2 + i are a pair, and their divergence is added.
     """
     op = "chunked_cross_entropy"
     require_alike(op, x=x, weight=weight, bias=bias)
@@ -60,11 +60,11 @@ def chunked_cross_entropy(
         require_shape(op, "bias", bias, weight.size(0))
     require_shape(op, "targets", targets, len(x))
     require_indices(op, "targets", targets, weight.size(0), device=x.device)
-    if consistency and len(x) % 2:
+    if r_drop and len(x) % 2:
         raise ValueError(f"{op}: {len(x)} rows are not pairs")
     require_smoothing(op, smoothing)
     needs_grad = torch.is_grad_enabled()  # inside of `forward` gradients are always disabled
-    return CrossEntropy(*ChunkedCrossEntropy.apply(x, weight, bias, targets, smoothing, consistency, needs_grad))  # type: ignore[no-untyped-call]
+    return CrossEntropy(*ChunkedCrossEntropy.apply(x, weight, bias, targets, smoothing, r_drop, needs_grad))  # type: ignore[no-untyped-call]
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
@@ -81,7 +81,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         smoothing: float,
-        consistency: float,
+        r_drop: float,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Sum the loss and, if needed, the gradients of x, weight and bias."""
@@ -93,11 +93,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         bias_grad = torch.zeros_like(bias) if bias is not None and bias_needs else None
         count = max(2, (CHUNK if x.device.type == "cpu" else LARGE_CHUNK) // max(1, weight.size(0)))
         buffer = x.new_empty(min(count, len(x)), weight.size(0)) if runs_on_kernel(x) else None
-        for rows in chunks(targets, count, paired=consistency > 0):
+        for rows in chunks(targets, count, paired=r_drop > 0):
             chunk, target = x[rows], targets[rows]
             logits = logits_of(chunk, weight, bias, buffer)
-            if consistency:
-                found = paired_loss_and_grad(logits, target, smoothing, consistency, needs_grad)
+            if r_drop:
+                found = paired_loss_and_grad(logits, target, smoothing, r_drop, needs_grad)
                 assert found.divergence is not None
                 divergence += found.divergence.sum(dtype=wide)
             else:
@@ -114,7 +114,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 bias_grad += found.gradient.sum(0)
         ctx.gradients = x_grad, weight_grad, bias_grad
         ctx.mark_non_differentiable(likelihood, divergence)
-        return (total + consistency * divergence).float(), likelihood, divergence
+        return (total + r_drop * divergence).float(), likelihood, divergence
 
     @staticmethod
     @once_differentiable
@@ -162,9 +162,9 @@ def loss_and_grad(logits: Tensor, targets: Tensor, smoothing: float, needs_grad:
 
 
 def paired_loss_and_grad(
-    logits: Tensor, targets: Tensor, smoothing: float, consistency: float, needs_grad: bool
+    logits: Tensor, targets: Tensor, smoothing: float, r_drop: float, needs_grad: bool
 ) -> LossAndGrad:
-    """Losses of n pairs, rows i and n + i of logits (2n, V), with their divergence (n,), weighted by `consistency`."""
+    """Losses of n pairs, rows i and n + i of logits (2n, V), with their divergence (n,), weighted by `r_drop`."""
     check_logits("paired_loss_and_grad", logits, targets, smoothing)
     if len(targets) % 2:
         raise ValueError(f"paired_loss_and_grad: {len(targets)} rows are not pairs")
@@ -173,7 +173,7 @@ def paired_loss_and_grad(
         target, mean, divergence = (logits.new_empty(size) for size in (2 * pairs, 2 * pairs, pairs))
         targets = targets.contiguous()
         inputs, outputs = map(address, (logits, targets)), map(address, (target, mean, divergence))
-        kernel("paired_cross_entropy", pairs, vocabulary, *inputs, smoothing, consistency, needs_grad, *outputs)
+        kernel("paired_cross_entropy", pairs, vocabulary, *inputs, smoothing, r_drop, needs_grad, *outputs)
         return LossAndGrad(target, mean, logits, divergence)
     log_probabilities = logits.float().log_softmax(-1)
     target, mean = losses_of(log_probabilities, targets)
@@ -183,7 +183,7 @@ def paired_loss_and_grad(
     if needs_grad:
         of_divergence = gradient * (difference - divergences) + gradient - gradient.roll(pairs, 0)
         gradient_(gradient, targets, smoothing)
-        gradient.add_(of_divergence, alpha=consistency / 2)
+        gradient.add_(of_divergence, alpha=r_drop / 2)
     divergence = (divergences[:pairs] + divergences[pairs:]).squeeze(1) / 2
     return LossAndGrad(target, mean, gradient.to(logits.dtype), divergence)
 

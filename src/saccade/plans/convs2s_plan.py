@@ -205,9 +205,9 @@ def summed_inputs(model: ConvS2S, distinct: Tensor, inverse: Tensor, positions: 
     """
     embedding, projection = model.source_embedding, model.source_width
     tokens = projection(F.embedding(distinct, embedding.table))  # the bias is added once, with the token
-    if embedding.places is None:
+    if embedding.positions_table is None:
         return tokens, inverse[:, None]
-    vectors = linear(embedding.places[: int(positions.max()) + 1], projection.weight())
+    vectors = linear(embedding.positions_table[: int(positions.max()) + 1], projection.weight())
     return torch.cat([tokens, vectors]), torch.stack([inverse, positions + len(tokens)], 1)
 
 

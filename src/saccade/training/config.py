@@ -74,9 +74,9 @@ class TrainingConfig(Config):
     """Updates over which the learning rate rises linearly to its peak."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """Probability mass that label smoothing spreads over the vocabulary."""
-    consistency: float = Field(0.0, ge=0, le=1000)
+    r_drop: float = Field(0.0, ge=0, le=1000)
     """Weight of R-Drop: the KL divergence between two forward passes with different dropout; 0 is off."""
-    consistency_after: int = Field(0, ge=0)
+    r_drop_after: int = Field(0, ge=0)
     """Updates before R-Drop starts; in early training it only costs time."""
     optimizer: Literal["adam", "muon"] = "adam"
     """adam, or muon (Muon for weight matrices, Adam for all other parameters)."""
@@ -132,12 +132,12 @@ class TrainingConfig(Config):
             raise ValueError("risk has no effect with likelihood: set objective to minimum-risk, or leave risk out")
         if self.objective == "minimum-risk" and self.start is None:
             raise ValueError("minimum-risk needs a trained model to sample from: name it with --from RUN")
-        if self.objective == "minimum-risk" and self.consistency:
-            raise ValueError("consistency has no effect with minimum-risk: leave it out")
-        if self.consistency_after and not self.consistency:
-            raise ValueError("consistency-after needs consistency: set it, or leave consistency-after out")
-        if self.max_steps and self.consistency_after >= self.max_steps:
-            raise ValueError(f"consistency-after {self.consistency_after} must be below max-steps {self.max_steps}")
+        if self.objective == "minimum-risk" and self.r_drop:
+            raise ValueError("r-drop has no effect with minimum-risk: leave it out")
+        if self.r_drop_after and not self.r_drop:
+            raise ValueError("r-drop-after needs r-drop: set it, or leave r-drop-after out")
+        if self.max_steps and self.r_drop_after >= self.max_steps:
+            raise ValueError(f"r-drop-after {self.r_drop_after} must be below max-steps {self.max_steps}")
         if self.schedule in ("linear", "cosine") and not (self.max_steps or self.max_epochs):
             raise ValueError(f"a {self.schedule} schedule needs max-steps or max-epochs: it decays until the end")
         if self.criterion != "loss" and self.criterion not in self.metrics:

@@ -17,7 +17,7 @@ from torch.optim.adamw import adamw
 FUSED = {"query_key_value.weight": 3, "key_value.weight": 2}
 """Fused projections and their number of matrices; each matrix is orthogonalized separately."""
 
-NON_MATRIX_SUFFIXES = ("table", "places", "bias", "depthwise")
+NON_MATRIX_SUFFIXES = ("table", "bias", "depthwise")
 """Suffixes of two-dimensional parameters that are not linear maps."""
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz polynomial; steep at 0, so small values grow fast

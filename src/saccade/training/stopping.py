@@ -23,17 +23,17 @@ def planned_updates(training: TrainingConfig, batches_an_epoch: int) -> int | No
 
 
 def equivalent_updates(training: TrainingConfig, updates: int | None) -> float | None:
-    """Convert the first `updates` updates to full-cost ones: before `consistency_after` an update costs half."""
-    if updates is None or not training.consistency:
+    """Convert the first `updates` updates to full-cost ones: before `r_drop_after` an update costs half."""
+    if updates is None or not training.r_drop:
         return updates
-    return updates - min(updates, training.consistency_after) / 2
+    return updates - min(updates, training.r_drop_after) / 2
 
 
 def updates_within(training: TrainingConfig, work: float) -> float:
     """Return how many updates cost as much as `work` full-cost ones: the inverse of `equivalent_updates`."""
-    if not training.consistency:
+    if not training.r_drop:
         return work
-    return min(2 * work, work + training.consistency_after / 2)
+    return min(2 * work, work + training.r_drop_after / 2)
 
 
 def limit_reached(training: TrainingConfig, progress: Progress) -> str | None:

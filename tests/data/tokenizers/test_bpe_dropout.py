@@ -15,7 +15,7 @@ from saccade.symbols import Symbols
 
 TEXTS = ["houses and gardens", "the house and the garden", "gardens, gardens everywhere"] * 4
 PAIRS = [Pair(text, text.upper()) for text in TEXTS]
-CONFIG = DataConfig(vocabulary=120, split=0.3, min_frequency=1)
+CONFIG = DataConfig(vocabulary=120, bpe_dropout=0.3, min_frequency=1)
 TOKENIZERS = train_tokenizers(PAIRS, CONFIG)
 CORPUS = build_corpus(PAIRS, TOKENIZERS, CONFIG)
 LONG = 10_000
@@ -86,11 +86,11 @@ def test_collate_splits_source_and_target():
 
 
 def test_tokenizers_without_merges_are_not_split():
-    assert bpe_dropout_from_config(CONFIG.model_copy(update={"split": 0.0}), TOKENIZERS) is None
-    mixed = DataConfig(tokenizer="bpe", target_tokenizer="char", vocabulary=100, split=0.2, min_frequency=1)
+    assert bpe_dropout_from_config(CONFIG.model_copy(update={"bpe_dropout": 0.0}), TOKENIZERS) is None
+    mixed = DataConfig(tokenizer="bpe", target_tokenizer="char", vocabulary=100, bpe_dropout=0.2, min_frequency=1)
     bpe_dropout = bpe_dropout_from_config(mixed, train_tokenizers(PAIRS, mixed))
     assert bpe_dropout is not None
     assert bpe_dropout.source is not None
     assert bpe_dropout.target is None
     with pytest.raises(SaccadeError, match="bpe tokenizer"):
-        build(DataConfig, {"tokenizer": "unigram", "split": 0.1}, where="data")
+        build(DataConfig, {"tokenizer": "unigram", "bpe_dropout": 0.1}, where="data")

@@ -24,7 +24,7 @@ def make(**training) -> RunConfig:
     [
         {"seed": 2},
         {"accumulate": 2},
-        {"consistency": 1.0},
+        {"r_drop": 1.0},
         {"metrics": ["chrf"]},
         {"metrics": ["bleu", "chrf"], "criterion": "chrf"},
     ],

@@ -69,11 +69,11 @@ def test_output_layer_without_product_has_equal_loss():
     assert_close(torch.autograd.grad(total, layer.parameters()), expected)
 
 
-def plain_pairs(layer, outputs, targets, consistency):
+def plain_pairs(layer, outputs, targets, r_drop):
     """Reference loss of pairs with torch's KL divergence."""
     p, q = layer.logits(outputs).log_softmax(-1).chunk(2)
     there, back = (F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((q, p), (p, q)))
-    return plain(layer, outputs, targets, 0.1) + consistency * (there + back) / 2, (there + back) / 2
+    return plain(layer, outputs, targets, 0.1) + r_drop * (there + back) / 2, (there + back) / 2
 
 
 @pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
@@ -93,18 +93,18 @@ def test_divergence_of_pairs_and_its_gradient(monkeypatch, native, ends_in_produ
     assert_close(torch.autograd.grad(found.loss, leaves), torch.autograd.grad(expected, leaves))
 
 
-def test_consistency_runs_every_example_twice():
+def test_r_drop_runs_every_example_twice():
     batch = make_batch([5, 3], [6, 2])
     model = build_model(("transformer", {"dropout": 0.3}))
-    once, both = Likelihood(0.1).loss(model, batch), Likelihood(0.1, consistency=3.0).loss(model, batch)
+    once, both = Likelihood(0.1).loss(model, batch), Likelihood(0.1, r_drop=3.0).loss(model, batch)
     assert both.count == 2 * once.count
     assert_close(both.total, 2 * once.total)  # nothing is dropped in evaluation: two equal answers
     assert both.metrics["divergence"] == pytest.approx(0.0, abs=1e-4)
     model.train()
     torch.manual_seed(1)
-    dropped = Likelihood(0.1, consistency=3.0).loss(model, batch)
+    dropped = Likelihood(0.1, r_drop=3.0).loss(model, batch)
     torch.manual_seed(1)
-    without = Likelihood(0.1, consistency=1e-9).loss(model, batch)
+    without = Likelihood(0.1, r_drop=1e-9).loss(model, batch)
     assert dropped.metrics["divergence"] > 0.01
     assert_close(dropped.total - without.total, torch.tensor(1.5 * dropped.metrics["divergence"]), rtol=1e-3, atol=0.0)
 

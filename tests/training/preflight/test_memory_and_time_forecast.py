@@ -105,15 +105,13 @@ def test_longest_batch_is_run() -> None:
     assert found.peak_bytes > 0
 
 
-def test_consistency_doubles_the_cost() -> None:
+def test_r_drop_doubles_the_cost() -> None:
     alone("test_memory_and_time_forecast", "compare_passes")  # this process may have kept memory from other tests
 
 
 def compare_passes() -> None:
     model = build_model()
-    once, twice = (
-        make_forecast(model, Likelihood(0.1, consistency=weight), batch_tokens=20_000) for weight in (0.0, 1.0)
-    )
+    once, twice = (make_forecast(model, Likelihood(0.1, r_drop=weight), batch_tokens=20_000) for weight in (0.0, 1.0))
     assert twice.peak_bytes > once.peak_bytes + 5_000_000
 
 

@@ -39,11 +39,11 @@ class BpeDropout(NamedTuple):
 
 
 def bpe_dropout_from_config(config: DataConfig, tokenizers: Tokenizers) -> BpeDropout | None:
-    """Return the BPE-dropout of `--data.split`; None if it is 0."""
-    if not config.split:
+    """Return the BPE-dropout of `--data.bpe-dropout`; None if it is 0."""
+    if not config.bpe_dropout:
         return None
     source, target = (merge_table(tokenizer) if tokenizer.kind == "bpe" else None for tokenizer in tokenizers)
-    return BpeDropout(source, target, config.split, config.max_length + 1)
+    return BpeDropout(source, target, config.bpe_dropout, config.max_length + 1)
 
 
 def merge_table(tokenizer: Tokenizer) -> MergeTable:

@@ -43,7 +43,7 @@ def measure_speed(data: RunData, config: RunConfig, budget_seconds: float) -> Sp
     torch.manual_seed(training.seed)
     choice = config.choice()
     model = choice.build(vocabulary_sizes(data.tokenizers)).to(device)
-    likelihood = make_likelihood(training, choice, training.consistency)
+    likelihood = make_likelihood(training, choice, training.r_drop)
     loop = make_loop(
         model,
         lambda _: likelihood,

@@ -15,7 +15,7 @@ from saccade.ops.dispatch import kernel_level
 from saccade.training.config import RunConfig, TrainingConfig
 from saccade.version import __version__
 
-FIXED = ("seed", "start", "objective", "risk", "consistency", "optimizer", "accumulate", "metrics", "criterion")
+FIXED = ("seed", "start", "objective", "risk", "r_drop", "optimizer", "accumulate", "metrics", "criterion")
 """Training settings that cannot change on resume: the metrics of the run would not be comparable."""
 
 HARMLESS = ("max_minutes", "keep_checkpoints", "average_last", "patience", "samples", "log_to", "threads", "device")

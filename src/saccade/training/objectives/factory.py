@@ -14,7 +14,7 @@ from saccade.training.objectives.objective import Objective, ObjectiveSchedule
 
 def make_objective(training: TrainingConfig, choice: Choice, target: Tokenizer, *, dry_run: bool = False) -> Objective:
     """Build the configured objective; with `dry_run` the cost of sampling does not depend on the weights."""
-    likelihood = make_likelihood(training, choice, training.consistency)
+    likelihood = make_likelihood(training, choice, training.r_drop)
     if training.objective == "likelihood":
         return likelihood
     return MinimumRisk(
@@ -28,23 +28,23 @@ def make_objective(training: TrainingConfig, choice: Choice, target: Tokenizer, 
 
 
 def make_objective_schedule(training: TrainingConfig, choice: Choice, target: Tokenizer) -> ObjectiveSchedule:
-    """Return the objective as a function of the step: R-Drop may begin after `consistency_after` updates."""
+    """Return the objective as a function of the step: R-Drop may begin after `r_drop_after` updates."""
     full = make_objective(training, choice, target)
-    if not training.consistency_after:  # always 0 with minimum risk
+    if not training.r_drop_after:  # always 0 with minimum risk
         return lambda _: full
-    without_consistency = make_likelihood(training, choice, consistency=0.0)
-    return lambda step: without_consistency if step <= training.consistency_after else full
+    without_r_drop = make_likelihood(training, choice, r_drop=0.0)
+    return lambda step: without_r_drop if step <= training.r_drop_after else full
 
 
 def objective_metrics(training: TrainingConfig, choice: Choice) -> tuple[str, ...]:
     """Return the names of the metrics of the configured objective."""
-    likelihood = make_likelihood(training, choice, training.consistency).metrics
+    likelihood = make_likelihood(training, choice, training.r_drop).metrics
     return likelihood if training.objective == "likelihood" else (*RISK_METRICS, *likelihood)
 
 
-def make_likelihood(training: TrainingConfig, choice: Choice, consistency: float) -> Likelihood:
-    """Build the likelihood with the auxiliary metrics of this model; `consistency` is the weight of R-Drop."""
-    return Likelihood(training.label_smoothing, auxiliary=choice.config.auxiliary, consistency=consistency)
+def make_likelihood(training: TrainingConfig, choice: Choice, r_drop: float) -> Likelihood:
+    """Build the likelihood with the auxiliary metrics of this model; `r_drop` is the weight of R-Drop."""
+    return Likelihood(training.label_smoothing, auxiliary=choice.config.auxiliary, r_drop=r_drop)
 
 
 def reward_words(tokenizer: Tokenizer, unit: RewardUnit) -> Callable[[Sequence[int]], list[str]]:

@@ -14,36 +14,34 @@ from saccade.training.objectives.objective import Loss
 class Likelihood:
     """Cross-entropy with label smoothing ε over the vocabulary (Vaswani et al. 2017, section 5.4).
 
-    `consistency` α > 0 is R-Drop (Liang et al. 2021, eq. 4): every example is in the batch twice, with different
+    `r_drop` α > 0 is R-Drop (Liang et al. 2021, eq. 4): every example is in the batch twice, with different
     dropout, and α times the divergence of the two predictions of a token is added. As in the paper the loss is a sum
     over both copies, and so is the count.
     """
 
-    def __init__(
-        self, label_smoothing: float = 0.0, auxiliary: tuple[str, ...] = (), *, consistency: float = 0.0
-    ) -> None:
+    def __init__(self, label_smoothing: float = 0.0, auxiliary: tuple[str, ...] = (), *, r_drop: float = 0.0) -> None:
         """`auxiliary` names the model's auxiliary metrics to report; its auxiliary loss is always added."""
         self.label_smoothing = label_smoothing
-        self.consistency = consistency
+        self.r_drop = r_drop
         self.auxiliary = auxiliary
-        self.metrics: tuple[str, ...] = ("nll", *(("divergence",) if consistency else ()), *auxiliary)
+        self.metrics: tuple[str, ...] = ("nll", *(("divergence",) if r_drop else ()), *auxiliary)
         self.separable = not auxiliary  # the load balancing of experts depends on the complete batch
-        self.passes = 2 if consistency else 1
+        self.passes = 2 if r_drop else 1
 
     def loss(self, model: Translates, batch: Batch) -> Loss:
         """Sum the loss over all target tokens; padding does not reach the output layer."""
-        batch = twice(batch) if self.consistency else batch
+        batch = twice(batch) if self.r_drop else batch
         memory = model.encode(batch.source)
         decoded = model.decode(batch.prefix, memory)
         real = batch.target_mask.flatten().nonzero().squeeze(1)  # (N,)
         outputs = decoded.outputs.flatten(0, 1).index_select(0, real)  # (N, D)
         targets = batch.target.flatten().index_select(0, real)  # (N,)
-        total, likelihood, divergence = cross_entropy(model, outputs, targets, self.label_smoothing, self.consistency)
+        total, likelihood, divergence = cross_entropy(model, outputs, targets, self.label_smoothing, self.r_drop)
         auxiliary = [part for part in (memory.auxiliary, decoded.auxiliary) if part is not None]  # only in training
         for part in auxiliary:
             total = total + part.loss * targets.numel()
         sums = {name: sum(float(part.sums[name]) for part in auxiliary) for name in self.auxiliary}
-        if self.consistency:
+        if self.r_drop:
             sums["divergence"] = 2 * float(divergence)  # the count has both tokens of a pair
         return Loss(total, targets.numel(), {"nll": float(likelihood), **sums})
 
@@ -55,18 +53,18 @@ def twice(batch: Batch) -> Batch:
 
 
 def cross_entropy(
-    model: Decodes, outputs: Tensor, targets: Tensor, smoothing: float, consistency: float = 0.0
+    model: Decodes, outputs: Tensor, targets: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> CrossEntropy:
     """Return the cross-entropy of a model's outputs (N, D) against targets (N,).
 
-    With a weight of `consistency`, tokens i and N/2 + i are a pair, and their divergence is added.
+    With a weight of `r_drop`, tokens i and N/2 + i are a pair, and their divergence is added.
     """
     product = model.output_product(outputs)
     if product is not None:
-        return chunked_cross_entropy(*product, targets, smoothing=smoothing, consistency=consistency)
+        return chunked_cross_entropy(*product, targets, smoothing=smoothing, r_drop=r_drop)
     logits = model.logits(outputs)
     target, mean = losses_of(logits.log_softmax(-1, dtype=torch.float32), targets)
-    divergence = divergence_of_pairs(logits) if consistency else target.new_zeros(0)
-    total = ((1 - smoothing) * target + smoothing * mean).sum() + consistency * divergence.sum()
+    divergence = divergence_of_pairs(logits) if r_drop else target.new_zeros(0)
+    total = ((1 - smoothing) * target + smoothing * mean).sum() + r_drop * divergence.sum()
     sums = (part.detach().sum(dtype=torch.float64) for part in (target, divergence))
     return CrossEntropy(total, *sums)
