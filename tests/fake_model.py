@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, select
+from saccade.interface import Attention, Decoded, Memory, OutputProjection, PerSentence, Source, Step, select
 from saccade.symbols import Symbols
 
 SYMBOLS = Symbols()
@@ -30,7 +30,7 @@ class FakeState(NamedTuple):
 class FakeModel:
     """An encoder and decoder with the interface of a model."""
 
-    longest: int | None = None
+    max_target_positions: int | None = None
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class FakeModel:
     def logits(self, outputs: Tensor) -> Tensor:
         return (outputs @ self.output_table.T + self.output_bias).to(self.dtype)
 
-    def output_product(self, outputs: Tensor) -> Product:
-        return Product(outputs, self.output_table, self.output_bias)
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
+        return OutputProjection(outputs, self.output_table, self.output_bias)
 
     def attention(self, outputs: Tensor, memory: Memory) -> tuple[Attention, ...]:
         """Two cross-attention layers of two heads over the source, the last one first, and a self-attention."""

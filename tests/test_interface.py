@@ -16,12 +16,12 @@ class Pair(NamedTuple):
 def test_select_reaches_every_nesting():
     tensor = torch.arange(12).view(4, 3)
     rows = torch.tensor([2, 2, 0])
-    state = {"a": [tensor, None], "b": Pair(tensor, (tensor, 5)), "c": Memory(tensor, tensor > 3, summary=(tensor,))}
+    state = {"a": [tensor, None], "b": Pair(tensor, (tensor, 5)), "c": Memory(tensor, tensor > 3, extra=(tensor,))}
     found = select(state, rows)
     assert isinstance(found["b"], Pair)
     assert found["a"][1] is None
     assert found["b"].right[1] == 5
-    for part in (found["a"][0], found["b"].left, found["b"].right[0], found["c"].states, found["c"].summary[0]):
+    for part in (found["a"][0], found["b"].left, found["b"].right[0], found["c"].states, found["c"].extra[0]):
         assert torch.equal(part, tensor[rows])
     assert torch.equal(found["c"].mask, (tensor > 3)[rows])
 

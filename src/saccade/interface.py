@@ -55,7 +55,7 @@ class Memory:
 
     states: Tensor  # (B, S, D)
     mask: Tensor  # (B, S), True = real position, False = padding
-    summary: Any = None  # any nesting of batch-first tensors, such as the last states of a recurrent encoder
+    extra: Any = None  # any nesting of batch-first tensors, such as the last states of a recurrent encoder
     attention: tuple[Attention, ...] = ()  # empty unless recorded
     auxiliary: Auxiliary | None = None  # in training only
 
@@ -69,7 +69,7 @@ class Decoded:
     auxiliary: Auxiliary | None = None  # in training only
 
 
-class Product(NamedTuple):
+class OutputProjection(NamedTuple):
     """The last matrix product of an output layer: logits = inputs · weight^T + bias."""
 
     inputs: Tensor  # (..., E)
@@ -86,7 +86,7 @@ class Step(NamedTuple):
 
 
 @runtime_checkable
-class Encodes(Protocol):
+class Encoder(Protocol):
     """An encoder: a model that turns a source into a memory."""
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
@@ -95,10 +95,10 @@ class Encodes(Protocol):
 
 
 @runtime_checkable
-class Decodes(Protocol):
+class Decoder(Protocol):
     """A decoder: a model that predicts a target from a memory, token by token."""
 
-    longest: int | None  # maximum number of target positions; None = no maximum
+    max_target_positions: int | None  # maximum number of target positions; None = no maximum
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode all positions of `prefix` (B, T) at once: training, scoring, explaining."""
@@ -122,7 +122,7 @@ class Decodes(Protocol):
         """Apply the output layer: (..., D) to (..., V)."""
         ...
 
-    def output_product(self, outputs: Tensor) -> Product | None:
+    def output_projection(self, outputs: Tensor) -> OutputProjection | None:
         """Return the operands of the last matrix product of `logits` for outputs (..., D); None if there is none.
 
         With it a loss can be computed chunk by chunk, without all logits at once.
@@ -130,11 +130,11 @@ class Decodes(Protocol):
         ...
 
 
-class Translates(Encodes, Decodes, Protocol):
+class EncoderDecoder(Encoder, Decoder, Protocol):
     """A sequence-to-sequence model, or the plan of one: an encoder and a decoder."""
 
 
-class TranslationModel(Translates, Protocol):
+class TranslationModel(EncoderDecoder, Protocol):
     """A sequence-to-sequence model: an `nn.Module`, which a plan is not."""
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:

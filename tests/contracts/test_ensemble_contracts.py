@@ -77,7 +77,7 @@ def test_an_ensemble_of_a_model_with_itself_equals_the_model(config):
 def test_training_mode_and_parameters_are_those_of_all_members():
     members: list[nn.Module] = [build_model(SHALLOW), build_model(LEARNED)]
     ensemble = Ensemble(members, make_batch([2], [2]).source)
-    assert ensemble.longest == 64
+    assert ensemble.max_target_positions == 64
     ensemble.train()
     assert all(member.training for member in members)
     ensemble.eval()

@@ -17,7 +17,7 @@ from saccade.data.tokenizers.tokenizer_pair import train_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.search import SearchRequest, search
 from saccade.inference.loading import translator_from
-from saccade.interface import Decodes, Encodes, Source, VocabularySizes, reorder, select
+from saccade.interface import Decoder, Encoder, Source, VocabularySizes, reorder, select
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder
 from saccade.models.registry import load_family
 from saccade.ops.dispatch import without_kernels
@@ -47,8 +47,8 @@ def logits_of(model, batch, *, record=False):
 
 
 def test_model_satisfies_the_protocols(model):
-    assert isinstance(model, Encodes)
-    assert isinstance(model, Decodes)
+    assert isinstance(model, Encoder)
+    assert isinstance(model, Decoder)
 
 
 @pytest.mark.usefixtures("grad_mode")

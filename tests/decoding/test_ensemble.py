@@ -14,7 +14,7 @@ from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.scoring import score
 from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, Decodes, Encodes, Memory, Source, select
+from saccade.interface import Attention, Decoder, Encoder, Memory, Source, select
 
 SOURCES = [[4, 5, 6], [9], [7, 8, 9, 10, 11], [12, 13], [20, 21, 22]]
 OTHERS = [[30, 31], [32, 33, 34, 35, 36, 37], [38], [39, 40, 41], [42]]  # the same texts with another tokenizer
@@ -49,8 +49,8 @@ def assert_same(found: list[Hypothesis], expected: list[Hypothesis], tolerance: 
 
 def test_an_ensemble_has_the_model_interface():
     ensemble = Ensemble(two_models(), EXAMPLE)
-    assert isinstance(ensemble, Encodes)
-    assert isinstance(ensemble, Decodes)
+    assert isinstance(ensemble, Encoder)
+    assert isinstance(ensemble, Decoder)
 
 
 @every_search
@@ -120,14 +120,14 @@ def reference_hypothesis(
     probabilities = torch.zeros(len(symbols), dtype=torch.float64)
     positions = torch.arange(len(symbols))
     coverage = []
-    for member, own, share in zip(ensemble.members, memory.summary.members, ensemble.shares, strict=True):
+    for member, own, share in zip(ensemble.members, memory.extra.members, ensemble.shares, strict=True):
         decoded = member.decode(prefix, own, record=True)
         probabilities += share * member.logits(decoded.outputs[0]).softmax(-1)[positions, torch.tensor(symbols)]
         [last] = [record for record in decoded.attention if record.kind == "cross" and record.layer == 1]
         coverage.append(last.weights[0].mean(dim=0).sum(dim=0)[own.mask[0]])  # (S,)
     each = probabilities.log().tolist()
     total = sum(each) / ((5 + len(symbols)) / 6) ** config.length_alpha
-    mean_coverage = torch.stack(coverage).mean(dim=0) if memory.summary.same_positions else coverage[0]
+    mean_coverage = torch.stack(coverage).mean(dim=0) if memory.extra.same_positions else coverage[0]
     total += config.coverage_beta * mean_coverage.clamp(max=1).log().sum().item()
     finished = symbols[-1] == SYMBOLS.end
     return Hypothesis(symbols[:-1] if finished else symbols, sum(each), total, tuple(each), finished)
@@ -195,10 +195,10 @@ def test_every_member_reads_its_own_source():
 
 def test_the_maximum_length_is_the_smallest_of_the_members():
     models = [FakeModel(), FakeModel(), FakeModel()]
-    assert Ensemble(models, EXAMPLE).longest is None
-    models[1].longest, models[2].longest = 6, 4
+    assert Ensemble(models, EXAMPLE).max_target_positions is None
+    models[1].max_target_positions, models[2].max_target_positions = 6, 4
     ensemble = Ensemble(models, EXAMPLE)
-    assert ensemble.longest == 4
+    assert ensemble.max_target_positions == 4
     [[best]] = search(
         ensemble, SearchRequest(ensemble.encode(EXAMPLE), DecodingConfig(min_length=3, max_length=9), SYMBOLS)
     )

@@ -10,7 +10,7 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.screening import MIN_ROWS, screen_of
 from saccade.decoding.search import SearchRequest, search
-from saccade.interface import Product
+from saccade.interface import OutputProjection
 from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import QuantizedParameter
@@ -73,17 +73,17 @@ def test_nan_ends_its_own_sentence():
 def test_which_output_layers_are_screened(int8_required):
     rows, table = torch.randn(MIN_ROWS, 8), torch.randn(10, 8)
     assert screen_of(None) is None
-    assert screen_of(Product(rows[: MIN_ROWS - 1], table, None)) is None
-    assert screen_of(Product(rows.double(), table.double(), None)) is None
+    assert screen_of(OutputProjection(rows[: MIN_ROWS - 1], table, None)) is None
+    assert screen_of(OutputProjection(rows.double(), table.double(), None)) is None
     with without_kernels():
-        assert screen_of(Product(rows, table, None)) is None
+        assert screen_of(OutputProjection(rows, table, None)) is None
 
 
 def test_the_screen_of_an_int8_output_layer_is_not_exact(int8_required):
     rows, table = torch.randn(600, 24), torch.randn(4000, 24)
     exact, approximate = (
-        screen_of(Product(rows, table, None)),
-        screen_of(Product(rows, QuantizedParameter.of(table), None)),
+        screen_of(OutputProjection(rows, table, None)),
+        screen_of(OutputProjection(rows, QuantizedParameter.of(table), None)),
     )
     assert exact.exact
     assert not approximate.exact

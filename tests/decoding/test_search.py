@@ -10,7 +10,7 @@ from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.search import SearchRequest, search
 from saccade.errors import SaccadeError
-from saccade.interface import Decodes, Encodes
+from saccade.interface import Decoder, Encoder
 
 SOURCES = [[random.Random(row).randrange(4, 99) for _ in range(1 + row % 6)] for row in range(12)]
 SEARCHES = {
@@ -32,8 +32,8 @@ def rounded(found: list[Hypothesis]) -> list[tuple[tuple[int, ...], bool, float]
 
 
 def test_the_fake_model_has_the_model_interface():
-    assert isinstance(FakeModel(), Encodes)
-    assert isinstance(FakeModel(), Decodes)
+    assert isinstance(FakeModel(), Encoder)
+    assert isinstance(FakeModel(), Decoder)
 
 
 @every_search

@@ -11,7 +11,7 @@ from fake_model import SYMBOLS, FakeModel, fake_memory, fake_source
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import SearchRequest, search
-from saccade.interface import Memory, Product, VocabularySizes
+from saccade.interface import Memory, OutputProjection, VocabularySizes
 from saccade.ops.dispatch import without_kernels
 
 VOCABULARY = 40
@@ -33,7 +33,7 @@ class RestrictedModel(FakeModel):
 class WithoutProduct(FakeModel):
     """A model whose logits are not a matrix product."""
 
-    def output_product(self, outputs: Tensor) -> Product | None:  # type: ignore[override]
+    def output_projection(self, outputs: Tensor) -> OutputProjection | None:  # type: ignore[override]
         return None
 
 

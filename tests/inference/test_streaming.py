@@ -53,7 +53,7 @@ def engine() -> FakeEngine:
 def translator(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Translator:
     """A translator without a model."""
     tokenizers = train_tokenizers(PAIRS, DataConfig(tokenizer="char"))
-    model = DeferredModel[TranslationModel](lambda: SimpleNamespace(longest=None))  # type: ignore[arg-type]
+    model = DeferredModel[TranslationModel](lambda: SimpleNamespace(max_target_positions=None))  # type: ignore[arg-type]
     translator = Translator(model, tokenizers, DecodingConfig())
     monkeypatch.setattr(translator.engines, "choose", lambda *_, **__: engine)
     return translator

@@ -42,7 +42,7 @@ class Scripted:
     Most of its attention is on the end of the source; its first layer attends to the position after the aligned one.
     """
 
-    longest: int | None = None
+    max_target_positions: int | None = None
 
     def __init__(self, output: Sequence[int], aligned: Sequence[int], *, attends: bool = True, stride: int = 1) -> None:
         self.output = [*output, SYMBOLS.end]
@@ -65,7 +65,7 @@ class Scripted:
     def step(self, token: Tensor, state: State, memory: Memory, *, record: bool = False) -> Step:
         return Step(state.length.float(), State(state.length + 1))
 
-    def output_product(self, outputs: Tensor) -> None:
+    def output_projection(self, outputs: Tensor) -> None:
         """The logits are not a matrix product."""
 
     def logits(self, outputs: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def test_an_odd_width_works():
 
 
 def test_learned_positions_refuse_a_sequence_that_is_too_long():
-    positions = LearnedPositions(4, longest=3)
+    positions = LearnedPositions(4, max_positions=3)
     assert positions(torch.zeros(1, 2, 4), first=1).shape == (1, 2, 4)
     with pytest.raises(SaccadeError):
         positions(torch.zeros(1, 4, 4))

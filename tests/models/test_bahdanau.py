@@ -18,7 +18,7 @@ def test_the_first_steps_follow_the_equations():
     memory = model.encode(batch.source)
     annotations, attention = memory.states[0], model.attention  # (S, 2n)
     decoded = model.decode(batch.prefix, memory, record=True)
-    state = torch.tanh(model.first_state.weight @ memory.summary[0] + model.first_state.bias)
+    state = torch.tanh(model.first_state.weight @ memory.extra[0] + model.first_state.bias)
     for position, token in enumerate(batch.prefix[0]):
         energies = [
             attention.vector
@@ -51,7 +51,7 @@ def test_the_summary_is_the_backward_state_at_the_first_position():
     model = build_model(("bahdanau", {}))
     batch = make_batch([5, 3], [2, 2])
     memory = model.encode(batch.source)
-    assert_close(memory.summary, memory.states[:, 0, 16:])
+    assert_close(memory.extra, memory.states[:, 0, 16:])
 
 
 def test_the_papers_size():

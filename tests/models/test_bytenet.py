@@ -114,10 +114,10 @@ def test_logits_equal_a_reference_computed_position_by_position():
 def test_columns_beyond_those_of_a_sentence_are_zero():
     model = build_model(("bytenet", {}))
     memory = model.encode(make_batch([10, 5], [3, 3]).source)
-    assert memory.summary.shape == (2, 12, 16)
+    assert memory.extra.shape == (2, 12, 16)
     assert memory.states.shape == (2, 10, 16)
-    assert (memory.summary[0].abs().sum(-1) > 0).all()
-    assert (memory.summary[1].abs().sum(-1) > 0).tolist() == [True] * 6 + [False] * 6
+    assert (memory.extra[0].abs().sum(-1) > 0).all()
+    assert (memory.extra[1].abs().sum(-1) > 0).tolist() == [True] * 6 + [False] * 6
 
 
 @torch.no_grad()
@@ -154,7 +154,7 @@ def test_an_empty_source_has_no_columns():
     model = build_model(("bytenet", {}))
     batch = make_batch([1], [3])
     memory = model.encode(type(batch.source)(batch.source.values, torch.zeros_like(batch.source.mask)))
-    assert memory.summary.shape == (1, 0, 16)
+    assert memory.extra.shape == (1, 0, 16)
     assert model.decode(batch.prefix, memory).outputs.isfinite().all()
 
 

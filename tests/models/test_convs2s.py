@@ -107,7 +107,7 @@ def test_variance_does_not_depend_on_depth():
     assert embedded.var().item() == pytest.approx(0.02, rel=0.1)  # token and position embedding, 0.1 squared each
     memory = model.encode(batch.source)
     outputs = model.decode(batch.prefix, memory).outputs
-    for part in (memory.states, memory.summary / math.sqrt(20), outputs):  # values are scaled for a mean of 20 of them
+    for part in (memory.states, memory.extra / math.sqrt(20), outputs):  # values are scaled for a mean of 20 of them
         assert 0.002 < part.var().item() < 0.1
 
 
@@ -140,8 +140,8 @@ def test_decoder_state_has_constant_size():
 
 def test_longest_is_the_number_of_positions():
     model = build_model(("convs2s", {"max_positions": 5}))
-    assert model.longest == 5
-    assert build_model(("convs2s", {"position_embeddings": False})).longest is None
+    assert model.max_target_positions == 5
+    assert build_model(("convs2s", {"position_embeddings": False})).max_target_positions is None
     with pytest.raises(SaccadeError):
         model.encode(make_batch([6], [2]).source)
 
@@ -171,7 +171,7 @@ def test_encoder_outputs_are_zero_on_padding():
     model = build_model(("convs2s", {}))
     source = make_batch([6, 3, 1], [2, 2, 2]).source
     memory = model.encode(source)
-    for tensor in (memory.states, memory.summary):
+    for tensor in (memory.states, memory.extra):
         assert (tensor[~source.mask] == 0).all()
         assert (tensor[source.mask] != 0).any(-1).all()
 
@@ -186,4 +186,4 @@ def test_values_are_scaled_without_loss_of_precision_under_autocast():
     values = memory.states + model.source_embedding(source.values)
     roots = torch.tensor(lengths).sqrt()[:, None, None]
     expected = values * math.sqrt(0.5) * roots
-    assert_close(memory.summary[source.mask], expected[source.mask])
+    assert_close(memory.extra[source.mask], expected[source.mask])

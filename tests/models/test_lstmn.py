@@ -114,7 +114,7 @@ def test_model_equals_the_papers_equations(fusion):
         positions, length = int(batch.source.mask[row].sum()), int(batch.target_mask[row].sum())
         hiddens, cells, rows = reference_encoder(model, batch.source.values[row, :positions])
         assert_close(memory.states[row, :positions], torch.stack(hiddens), **CLOSE)
-        assert_close(memory.summary[row, :positions], torch.stack(cells), **CLOSE)
+        assert_close(memory.extra[row, :positions], torch.stack(cells), **CLOSE)
         assert_causal_weights(records(memory)["encoder-self"][row, 0, :positions, :positions], rows)
         outputs, own, cross = reference_decoder(model, batch.prefix[row, :length], hiddens, cells)
         assert_close(decoded.outputs[row, :length], outputs, **CLOSE)
@@ -144,9 +144,9 @@ def test_the_first_two_positions_equal_those_of_an_lstm():
 def test_a_closed_transfer_gate_excludes_the_memory_tape_of_the_source():
     model, batch = model_with(fusion="deep"), make_batch([5, 5], [6, 6])
     memory = model.encode(batch.source)
-    other = torch.randn(memory.summary.shape, generator=torch.Generator().manual_seed(2))
-    other[:, -1] = memory.summary[:, -1]  # the initial state of the decoder
-    changed = replace(memory, summary=other)
+    other = torch.randn(memory.extra.shape, generator=torch.Generator().manual_seed(2))
+    other[:, -1] = memory.extra[:, -1]  # the initial state of the decoder
+    changed = replace(memory, extra=other)
     before = model.decode(batch.prefix, memory).outputs
     assert not torch.allclose(model.decode(batch.prefix, changed).outputs, before, atol=1e-3)
     model.decoder.input_transfer.bias.fill_(-1e4)
@@ -157,9 +157,9 @@ def test_a_closed_transfer_gate_excludes_the_memory_tape_of_the_source():
 def test_shallow_fusion_does_not_read_the_memory_tape_of_the_source():
     model, batch = model_with(fusion="shallow"), make_batch([5, 5], [6, 6])
     memory = model.encode(batch.source)
-    other = torch.randn(memory.summary.shape, generator=torch.Generator().manual_seed(2))
-    other[:, -1] = memory.summary[:, -1]
-    changed = replace(memory, summary=other)
+    other = torch.randn(memory.extra.shape, generator=torch.Generator().manual_seed(2))
+    other[:, -1] = memory.extra[:, -1]
+    changed = replace(memory, extra=other)
     assert torch.equal(model.decode(batch.prefix, changed).outputs, model.decode(batch.prefix, memory).outputs)
 
 

@@ -27,7 +27,7 @@ def test_reverse_source_equals_reversed_input():
     forward.load_state_dict(backward.state_dict())
     batch = make_batch([6], [5])
     mirrored = dataclasses.replace(batch.source, values=batch.source.values.flip(1))
-    one, other = backward.encode(batch.source).summary, forward.encode(mirrored).summary
+    one, other = backward.encode(batch.source).extra, forward.encode(mirrored).extra
     assert_close(one[-1].hidden, other[-1].hidden)
     assert_close(one[-1].cell, other[-1].cell)
 
@@ -37,7 +37,7 @@ def test_the_context_is_fed_at_every_step():
     batch = make_batch([6], [5])
     memory = model.encode(batch.source)
     state = model.start(memory)
-    assert torch.equal(state.context, memory.summary[-1].hidden)
+    assert torch.equal(state.context, memory.extra[-1].hidden)
     other = state._replace(context=torch.zeros_like(state.context))
     token = batch.prefix[:, 0]
     assert not torch.allclose(model.step(token, state, memory).output, model.step(token, other, memory).output)

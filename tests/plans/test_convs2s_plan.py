@@ -44,7 +44,7 @@ def outputs(model: Any) -> list[torch.Tensor]:
     """Memory, outputs, attention weights and logits of all steps."""
     batch = repeated_batch()
     memory = model.encode(batch.source)
-    state, found = model.start(memory), [memory.states, memory.summary]
+    state, found = model.start(memory), [memory.states, memory.extra]
     for token, mask in zip(batch.prefix.unbind(1), batch.target_mask.unbind(1), strict=True):
         step = model.step(token, state, memory, record=True)
         state = step.state
@@ -59,7 +59,7 @@ def outputs(model: Any) -> list[torch.Tensor]:
 def test_outputs_equal_those_of_the_model(changes, int8):
     model = make(changes, int8=int8)
     plan = ConvS2SPlan(model)
-    assert plan.longest == model.longest
+    assert plan.max_target_positions == model.max_target_positions
     assert_close(outputs(plan), outputs(model), rtol=1e-5, atol=1e-5)
     batch = repeated_batch()
     memory = model.encode(batch.source)

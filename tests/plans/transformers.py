@@ -51,7 +51,12 @@ def request_of(given: Source | Memory, config: DecodingConfig, **options: Any) -
 def compiled_search(plan: TransformerPlan, request: SearchRequest) -> list[list[Hypothesis]] | None:
     """The hypotheses of a plan's compiled search; None if it does not support the request."""
     constraints = constraints_of(
-        request.given.mask, request.config, SYMBOLS, request.prefixes, longest=plan.longest, indices=request.indices
+        request.given.mask,
+        request.config,
+        SYMBOLS,
+        request.prefixes,
+        max_target_positions=plan.max_target_positions,
+        indices=request.indices,
     )
     return plan.search(request, constraints)
 

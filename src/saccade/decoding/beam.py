@@ -35,7 +35,7 @@ from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis, ranked
 from saccade.decoding.penalties import coverage_penalty, length_penalty
 from saccade.decoding.stop_flag import StopFlag, check_stop
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, Decodes, Memory, Step, reorder, select
+from saccade.interface import Attention, Decoder, Memory, Step, reorder, select
 from saccade.ops.top_k import largest, top_k
 from saccade.symbols import Symbols
 
@@ -90,7 +90,7 @@ class Candidates(NamedTuple):
 
 
 def beam_search(
-    model: Decodes,
+    model: Decoder,
     memory: Memory,
     constraints: Constraints,
     config: DecodingConfig,
@@ -140,7 +140,7 @@ def beam_search(
     return [ranked(hypotheses)[: config.nbest] or [IMPOSSIBLE] for hypotheses in outputs]
 
 
-def initial_beam(model: Decodes, memory: Memory, config: DecodingConfig, symbols: Symbols) -> Live:
+def initial_beam(model: Decoder, memory: Memory, config: DecodingConfig, symbols: Symbols) -> Live:
     """Return one empty hypothesis for each sentence; the first step widens the beams."""
     tokens = np.full((memory.mask.size(0), 1), symbols.begin, dtype=np.int64)
     zeros = np.zeros(tokens.shape, dtype=np.float32)
@@ -176,7 +176,7 @@ def cross_attention(attention: Sequence[Attention]) -> Tensor:
 
 
 def expand(
-    live: Live, model: Decodes, outputs: Tensor, constraints: Constraints, config: DecodingConfig, symbols: Symbols
+    live: Live, model: Decoder, outputs: Tensor, constraints: Constraints, config: DecodingConfig, symbols: Symbols
 ) -> Candidates:
     """Return the 2K best continuations of each sentence, from the model's outputs (N, D)."""
     sentences, rows = len(constraints.limits), len(outputs)

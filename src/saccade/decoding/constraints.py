@@ -71,17 +71,17 @@ def constraints_of(
     symbols: Symbols,
     prefixes: Sequence[Sequence[int]] | None,
     *,
-    longest: int | None = None,
+    max_target_positions: int | None = None,
     indices: Sequence[int] | None = None,
 ) -> Constraints:
     """Return the constraints of every row of a source mask (B, S); an invalid prefix is an error.
 
-    `longest` is the maximum length of the model; `indices` are the rows' positions in the user's input, for errors.
+    `max_target_positions` is the limit of the model; `indices` are the rows' positions in the user's input, for errors.
     `mask` is True at real positions.
     """
     limits = length_limits(mask, config)
-    if longest is not None:
-        limits = limits.clamp(max=longest)
+    if max_target_positions is not None:
+        limits = limits.clamp(max=max_target_positions)
     if prefixes is None:
         return Constraints(limits, limits.new_empty(len(limits), 0))
     if len(prefixes) != len(limits):

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from saccade.arguments import check_choice, check_numbers
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, AttentionKind, Decoded, Memory, Source, Step, Translates, TranslationModel
+from saccade.interface import Attention, AttentionKind, Decoded, EncoderDecoder, Memory, Source, Step, TranslationModel
 from saccade.symbols import Symbols
 
 Mean = Literal["arithmetic", "geometric"]
 """The mean of the members' probabilities, or of their log-probabilities, normalized again."""
 
-Member = TypeVar("Member", bound=Translates)
-Other = TypeVar("Other", bound=Translates)
+Member = TypeVar("Member", bound=EncoderDecoder)
+Other = TypeVar("Other", bound=EncoderDecoder)
 
 
 class MemberMemories(NamedTuple):
@@ -51,7 +51,10 @@ class Ensemble(Generic[Member]):
         self.members = tuple(members)
         self.mean = mean
         self.shares = shares_of(weights, len(self.members))
-        self.longest = min((member.longest for member in self.members if member.longest is not None), default=None)
+        self.max_target_positions = min(
+            (member.max_target_positions for member in self.members if member.max_target_positions is not None),
+            default=None,
+        )
         self.widths = output_widths(self.members, sources_of(example, len(self.members)))
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
@@ -112,7 +115,7 @@ class Ensemble(Generic[Member]):
         assert total is not None
         return total if self.mean == "arithmetic" else total.log_softmax(dim=-1)
 
-    def output_product(self, outputs: Tensor) -> None:
+    def output_projection(self, outputs: Tensor) -> None:
         """None: a mean of probabilities is not a matrix product."""
 
     def with_members(self, members: Sequence[Other]) -> Ensemble[Other]:
@@ -170,13 +173,13 @@ def sources_of(source: Source, members: int) -> tuple[Source, ...]:
 
 def memories_of(memory: Memory) -> MemberMemories:
     """Return the members' memories, from a memory of the ensemble."""
-    memories = memory.summary
+    memories = memory.extra
     assert isinstance(memories, MemberMemories), "this memory belongs to another model"
     return memories
 
 
 @torch.no_grad()
-def output_widths(members: Sequence[Translates], sources: Sequence[Source]) -> list[int]:
+def output_widths(members: Sequence[EncoderDecoder], sources: Sequence[Source]) -> list[int]:
     """Return the width D of each member's outputs; an error if their vocabularies differ in size."""
     widths: list[int] = []
     vocabularies: list[int] = []

@@ -7,12 +7,12 @@ from saccade.decoding.constraints import Constraints
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.rollout import roll_out
 from saccade.decoding.stop_flag import StopFlag
-from saccade.interface import Decodes, Memory
+from saccade.interface import Decoder, Memory
 from saccade.symbols import Symbols
 
 
 def greedy_search(
-    model: Decodes,
+    model: Decoder,
     memory: Memory,
     constraints: Constraints,
     config: DecodingConfig,

@@ -22,7 +22,7 @@ from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
 from saccade.decoding.screening import Screen, screen_of
 from saccade.decoding.stop_flag import StopFlag, check_stop
-from saccade.interface import Decodes, Memory, select
+from saccade.interface import Decoder, Memory, select
 from saccade.ops.top_k import top_k
 from saccade.symbols import Symbols
 
@@ -49,7 +49,7 @@ class Outputs(NamedTuple):
 
 
 def roll_out(
-    model: Decodes,
+    model: Decoder,
     memory: Memory,
     constraints: Constraints,
     config: DecodingConfig,
@@ -70,14 +70,14 @@ def roll_out(
     for position in range(outputs.tokens.size(1)):
         check_stop(stop)
         output, state, _ = model.step(live.token, live.state, live.memory)
-        product = model.output_product(output) if screened else None
+        projection = model.output_projection(output) if screened else None
         if position == 0:
-            screen = screen_of(product)
+            screen = screen_of(projection)
             screened = screen is not None
-        if screen is None or product is None:
+        if screen is None or projection is None:
             token, log_probability = next_tokens(model.logits(output), live, position, config, symbols, choose)
         else:
-            log_probability, token = screen.best(product.inputs, suppressed_tokens(position, config, symbols))
+            log_probability, token = screen.best(projection.inputs, suppressed_tokens(position, config, symbols))
         append(outputs, live.row, position, token, log_probability)
         unfinished = (token != symbols.end) & (live.constraints.limits > position + 1) & log_probability.isfinite()
         kept = unfinished.nonzero().squeeze(1)
@@ -104,7 +104,7 @@ def next_tokens(
     return token, log_probabilities.gather(1, token[:, None]).squeeze(1)
 
 
-def initial_rows(model: Decodes, memory: Memory, constraints: Constraints, symbols: Symbols) -> Live:
+def initial_rows(model: Decoder, memory: Memory, constraints: Constraints, symbols: Symbols) -> Live:
     """Return all rows of the batch before the first token."""
     row = torch.arange(memory.mask.size(0), device=memory.mask.device)
     return Live(row, torch.full_like(row, symbols.begin), constraints, model.start(memory), memory)

@@ -18,7 +18,7 @@ from saccade.decoding.constraints import Constraints
 from saccade.decoding.hypothesis import Hypothesis, ranked
 from saccade.decoding.rollout import roll_out
 from saccade.decoding.stop_flag import StopFlag
-from saccade.interface import Decodes, Memory, select
+from saccade.interface import Decoder, Memory, select
 from saccade.symbols import Symbols
 
 
@@ -30,7 +30,7 @@ class Distribution(NamedTuple):
 
 
 def sample(
-    model: Decodes,
+    model: Decoder,
     memory: Memory,
     constraints: Constraints,
     config: DecodingConfig,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.interface import Decodes, Memory
+from saccade.interface import Decoder, Memory
 from saccade.symbols import Symbols
 
 OUTPUT_ROWS = 1024  # positions that pass the output layer at once: fast enough, and all at once would fill the memory
@@ -22,7 +22,7 @@ class Scores(NamedTuple):
 
 
 @torch.inference_mode()
-def score(model: Decodes, memory: Memory, targets: Tensor, symbols: Symbols) -> Scores:
+def score(model: Decoder, memory: Memory, targets: Tensor, symbols: Symbols) -> Scores:
     """Return the log-probability of every token of targets (B, T), each ended by the end symbol and then padded."""
     mask = targets != symbols.pad  # (B, T)
     begin = torch.full_like(targets[:, :1], symbols.begin)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from saccade.interface import Product
+from saccade.interface import OutputProjection
 from saccade.ops.argmax_int8 import argmax_int8
 from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
 
@@ -27,9 +27,9 @@ class Screen:
         return argmax_int8(x, self.weight, suppressed, exact=self.exact)
 
 
-def screen_of(product: Product | None) -> Screen | None:
+def screen_of(projection: OutputProjection | None) -> Screen | None:
     """Quantize an output layer for screening; None without kernels, or with too few rows to gain from it."""
-    if product is None or len(product.inputs) < MIN_ROWS:
+    if projection is None or len(projection.inputs) < MIN_ROWS:
         return None
-    weight = quantize(product.weight.detach(), product.bias)
-    return None if weight is None else Screen(weight, exact=quantized_form(product.weight) is None)
+    weight = quantize(projection.weight.detach(), projection.bias)
+    return None if weight is None else Screen(weight, exact=quantized_form(projection.weight) is None)

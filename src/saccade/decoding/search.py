@@ -16,7 +16,7 @@ from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.sampling import sample
 from saccade.decoding.shortlist import BatchVocabulary, Shortlisted
 from saccade.decoding.stop_flag import StopFlag
-from saccade.interface import Decodes, Encodes, Memory, Source
+from saccade.interface import Decoder, Encoder, Memory, Source
 from saccade.symbols import Symbols
 
 
@@ -43,7 +43,7 @@ class CompiledSearch(Protocol):
 
 
 @torch.inference_mode()
-def search(model: Decodes, request: SearchRequest) -> list[list[Hypothesis]]:
+def search(model: Decoder, request: SearchRequest) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence of a request, best first; the model must be in evaluation mode."""
     given, config, symbols = request.given, request.config, request.symbols
     sentences = given.mask.size(0)
@@ -54,7 +54,12 @@ def search(model: Decodes, request: SearchRequest) -> list[list[Hypothesis]]:
     if request.allowed is not None:
         return search_shortlisted(model, request, request.allowed)
     constraints = constraints_of(
-        given.mask, config, symbols, request.prefixes, longest=model.longest, indices=request.indices
+        given.mask,
+        config,
+        symbols,
+        request.prefixes,
+        max_target_positions=model.max_target_positions,
+        indices=request.indices,
     )
     if isinstance(model, CompiledSearch):
         found = model.search(request, constraints)
@@ -64,14 +69,19 @@ def search(model: Decodes, request: SearchRequest) -> list[list[Hypothesis]]:
 
 
 def search_shortlisted(
-    model: Decodes, request: SearchRequest, allowed: Sequence[Sequence[int]]
+    model: Decoder, request: SearchRequest, allowed: Sequence[Sequence[int]]
 ) -> list[list[Hypothesis]]:
     """Search with an output layer that has only the allowed tokens of the batch."""
     memory, symbols = memory_of(model, request.given), request.symbols
     vocabulary, device = BatchVocabulary(allowed, request.prefixes, symbols), memory.mask.device
     forced = None if request.prefixes is None else [vocabulary.local_ids(prefix) for prefix in request.prefixes]
     constraints = constraints_of(
-        memory.mask, request.config, symbols, forced, longest=model.longest, indices=request.indices
+        memory.mask,
+        request.config,
+        symbols,
+        forced,
+        max_target_positions=model.max_target_positions,
+        indices=request.indices,
     )
     constraints = constraints._replace(allowed=vocabulary.allowed(device))
     found = search_memory(Shortlisted(model, vocabulary.tokens.to(device)), memory, constraints, request)
@@ -79,7 +89,7 @@ def search_shortlisted(
 
 
 def search_memory(
-    model: Decodes, memory: Memory, constraints: Constraints, request: SearchRequest
+    model: Decoder, memory: Memory, constraints: Constraints, request: SearchRequest
 ) -> list[list[Hypothesis]]:
     """Run sampling, greedy search or beam search, depending on the settings."""
     config, symbols = request.config, request.symbols
@@ -91,6 +101,6 @@ def search_memory(
     return beam_search(model, memory, constraints, config, symbols, stop=request.stop)
 
 
-def memory_of(model: Decodes, given: Source | Memory) -> Memory:
+def memory_of(model: Decoder, given: Source | Memory) -> Memory:
     """Return the encoded batch."""
-    return given if isinstance(given, Memory) else cast("Encodes", model).encode(given)
+    return given if isinstance(given, Memory) else cast("Encoder", model).encode(given)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from saccade.decoding.constraints import Allowed, TokenLists
 from saccade.decoding.hypothesis import Hypothesis
-from saccade.interface import Decoded, Decodes, Memory, Product, Shared, Step
+from saccade.interface import Decoded, Decoder, Memory, OutputProjection, Shared, Step
 from saccade.ops.linear import linear
 from saccade.symbols import Symbols
 
@@ -27,12 +27,12 @@ from saccade.symbols import Symbols
 class Shortlisted:
     """A model with a subset of its target vocabulary; a local id is the index of a token in that subset."""
 
-    def __init__(self, model: Decodes, tokens: Tensor) -> None:
+    def __init__(self, model: Decoder, tokens: Tensor) -> None:
         """`tokens` (V',) is the subset, ascending; the special symbols come first, so their ids do not change."""
         self.model = model
         self.tokens = tokens
-        self.longest = model.longest
-        self.product: Product | None = None  # with the weight rows of the subset; built at the first call
+        self.max_target_positions = model.max_target_positions
+        self.projection: OutputProjection | None = None  # with the weight rows of the subset; built at the first call
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode a prefix (B, T) of local ids."""
@@ -48,20 +48,20 @@ class Shortlisted:
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Return the logits (..., V') of the subset from outputs (..., D)."""
-        product = self.output_product(outputs)
-        if product is None:
+        projection = self.output_projection(outputs)
+        if projection is None:
             return self.model.logits(outputs).index_select(-1, self.tokens)
-        return linear(*product)
+        return linear(*projection)
 
-    def output_product(self, outputs: Tensor) -> Product | None:
-        """Return the operands of the last matrix product, with the weight rows of the subset."""
-        full = self.model.output_product(outputs)
+    def output_projection(self, outputs: Tensor) -> OutputProjection | None:
+        """Return the operands of the last matrix projection, with the weight rows of the subset."""
+        full = self.model.output_projection(outputs)
         if full is None:
             return None
-        if self.product is None:
+        if self.projection is None:
             bias = None if full.bias is None else full.bias.index_select(0, self.tokens)
-            self.product = Product(full.inputs, full.weight.index_select(0, self.tokens), bias)
-        return self.product._replace(inputs=full.inputs)
+            self.projection = OutputProjection(full.inputs, full.weight.index_select(0, self.tokens), bias)
+        return self.projection._replace(inputs=full.inputs)
 
 
 class BatchVocabulary:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Generic, TypeVar
 
-from saccade.interface import Translates
+from saccade.interface import EncoderDecoder
 
-Model = TypeVar("Model", bound=Translates)
+Model = TypeVar("Model", bound=EncoderDecoder)
 
 
 class DeferredModel(Generic[Model]):

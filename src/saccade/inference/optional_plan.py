@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from saccade.errors import UsageError
-from saccade.interface import Translates
+from saccade.interface import EncoderDecoder
 
 
-def inference_plan(model: Translates, *, quantize: bool = False) -> Translates:
+def inference_plan(model: EncoderDecoder, *, quantize: bool = False) -> EncoderDecoder:
     """Return the plan of a model, with int8 weights if `quantize`; the model itself in a package without `plans/`.
 
     The import is here because plans are optional: without them everything runs, only more slowly.

@@ -219,9 +219,9 @@ class Pipeline:
         return {index: tuple(candidates) for index, candidates in changed.items()}
 
 
-def source_limit(settings: DecodingConfig, longest: int | None) -> int | None:
-    """Return the maximum number of tokens of a source, without the end symbol; `longest` counts it."""
+def source_limit(settings: DecodingConfig, max_positions: int | None) -> int | None:
+    """Return the maximum number of tokens of a source, without the end symbol; `max_positions` counts it."""
     if settings.max_source == 0:
         return None
     limit = DEFAULT_MAX_SOURCE if settings.max_source is None else settings.max_source
-    return limit if longest is None else max(1, min(limit, longest - 1))
+    return limit if max_positions is None else max(1, min(limit, max_positions - 1))

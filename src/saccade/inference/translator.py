@@ -34,7 +34,7 @@ from saccade.inference.streaming import InputReady, read_windows
 from saccade.inference.translation import ScoredPair, Translation
 from saccade.inference.unknown_words import check_cross_attention, words_with_replacements
 from saccade.inference.words import piece_words_of_output, piece_words_of_text, with_replacements, words_of
-from saccade.interface import Decodes, Source, Translates, TranslationModel
+from saccade.interface import Decoder, EncoderDecoder, Source, TranslationModel
 from saccade.symbols import Symbols
 from saccade.untrusted_files import shown
 
@@ -83,7 +83,7 @@ class Translator:
         return self.load_model()
 
     @property
-    def plan(self) -> Translates:
+    def plan(self) -> EncoderDecoder:
         """The plan of the model: the same methods, compiled for inference where possible."""
         return self.load_plan()
 
@@ -222,7 +222,9 @@ class Translator:
 
     def source_limit(self, settings: DecodingConfig) -> int | None:
         """Return the maximum number of tokens of a source that is searched as one; None without a limit."""
-        return source_limit(settings, self.model.longest if self.exporter is None else self.exporter.max_positions)
+        return source_limit(
+            settings, self.model.max_target_positions if self.exporter is None else self.exporter.max_positions
+        )
 
     def check_replacement(self, settings: DecodingConfig) -> None:
         """Raise an error, before anything is decoded, if unknown words cannot be replaced."""
@@ -347,7 +349,7 @@ class Translator:
 def check_parts(model: object, tokenizers: object, decoding: object) -> None:
     """Raise an error unless a translator is built from a model, its tokenizers and its decoding defaults."""
     hint = "load a model folder instead: saccade.load(path)"
-    if not isinstance(model, DeferredModel | Decodes):
+    if not isinstance(model, DeferredModel | Decoder):
         raise SaccadeError(f"model is {shown(model)}, not a model", hint=hint)
     if not isinstance(tokenizers, Tokenizers):
         raise SaccadeError(f"tokenizers is {shown(tokenizers)}, not a pair of tokenizers", hint=hint)

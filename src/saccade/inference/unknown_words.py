@@ -25,7 +25,7 @@ from saccade.data.tokenizers.tokenizer import UNKNOWN, Tokenizer
 from saccade.errors import SaccadeError
 from saccade.inference.explanation import mean_cross_attention
 from saccade.inference.words import NO_WORD, Words
-from saccade.interface import Attention, Source, Translates
+from saccade.interface import Attention, EncoderDecoder, Source
 from saccade.symbols import Symbols
 
 
@@ -141,14 +141,14 @@ def alignments_of(attention: Sequence[Attention], positions: int) -> Tensor:
 
 
 @torch.inference_mode()
-def check_cross_attention(model: Translates, source: Source) -> None:
+def check_cross_attention(model: EncoderDecoder, source: Source) -> None:
     """Raise an error if a model records no alignment, by one position of a target on a short source."""
     begin = torch.full_like(source.mask[:, :1], Symbols.begin, dtype=torch.long)
     alignments_of(model.decode(begin, model.encode(source), record=True).attention, source.mask.size(1))
 
 
 @torch.inference_mode()
-def align(model: Translates, source: Source, outputs: Sequence[Sequence[int]], symbols: Symbols) -> list[Tensor]:
+def align(model: EncoderDecoder, source: Source, outputs: Sequence[Sequence[int]], symbols: Symbols) -> list[Tensor]:
     """Return the alignments (T, S) of outputs, one output for each row of the source.
 
     The last token is not part of the prefix: the row of a token is the position that predicts it.

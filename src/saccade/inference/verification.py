@@ -31,7 +31,7 @@ from saccade.errors import SaccadeError
 from saccade.inference.batching import SourceIds, max_ids
 from saccade.inference.loading import translator_from
 from saccade.inference.translator import Translator
-from saccade.interface import Decodes, Memory, Source, TranslationModel, select
+from saccade.interface import Decoder, Memory, Source, TranslationModel, select
 from saccade.model_folder import ModelFolder, load_model_folder, save_model_folder, weights_of
 from saccade.symbols import Symbols
 
@@ -96,7 +96,7 @@ def usable_examples(translator: Translator, pairs: Sequence[Pair]) -> list[Examp
     """Return the pairs as ids, without those that have an empty source or are too long for the model."""
     sources = translator.source_ids([pair.source for pair in pairs])
     targets = translator.tokenizers.target.encode_batch([pair.target for pair in pairs])
-    limit = translator.model.longest or math.inf
+    limit = translator.model.max_target_positions or math.inf
     examples = [
         Example(source, target)
         for source, target in zip(sources, targets, strict=True)
@@ -202,7 +202,7 @@ def decode(
 
 
 def score_difference(
-    model: Decodes, memory: Memory, outputs: Sequence[tuple[int, Hypothesis]], symbols: Symbols
+    model: Decoder, memory: Memory, outputs: Sequence[tuple[int, Hypothesis]], symbols: Symbols
 ) -> float:
     """Return the largest difference of log-probabilities between a search and forced decoding; outputs name rows."""
     device, largest = memory.mask.device, 0.0
@@ -261,7 +261,7 @@ class OutputComparison:
     count: int = 0
     gaps: list[float] = field(default_factory=list)  # one for each pair of outputs that differ
 
-    def compare(self, alone: Hypothesis, batched: Hypothesis, model: Decodes, memory: Memory, symbols: Symbols) -> None:
+    def compare(self, alone: Hypothesis, batched: Hypothesis, model: Decoder, memory: Memory, symbols: Symbols) -> None:
         """Count a pair of outputs; if they differ, note how close the decision was."""
         self.count += 1
         if (alone.tokens, alone.finished) != (batched.tokens, batched.finished):
@@ -280,7 +280,7 @@ class OutputComparison:
         return f"{different}, where {what} at most {max(self.gaps):.1e} apart"
 
 
-def decision_gap(model: Decodes, memory: Memory, one: Hypothesis, other: Hypothesis, symbols: Symbols) -> float:
+def decision_gap(model: Decoder, memory: Memory, one: Hypothesis, other: Hypothesis, symbols: Symbols) -> float:
     """Return the gap in log-probability between the first two different tokens of two greedy outputs."""
     pairs = zip(output_symbols(one, symbols), output_symbols(other, symbols), strict=False)
     different = next(((position, pair) for position, pair in enumerate(pairs) if pair[0] != pair[1]), None)
@@ -326,7 +326,7 @@ def teacher_forced(translator: Translator, examples: Sequence[Example]) -> Teach
     return TeacherForcedBatch(source, prefix, prefix != symbols.pad)
 
 
-def stepped_outputs(model: Decodes, batch: TeacherForcedBatch, memory: Memory, *, record: bool = False) -> Tensor:
+def stepped_outputs(model: Decoder, batch: TeacherForcedBatch, memory: Memory, *, record: bool = False) -> Tensor:
     """Return the outputs (B, T, D) of one `step` per position; in the middle, `select` reverses the batch order."""
     prefix, length = batch.prefix, batch.prefix.size(1)
     order = torch.arange(len(prefix), device=prefix.device)
@@ -339,7 +339,7 @@ def stepped_outputs(model: Decodes, batch: TeacherForcedBatch, memory: Memory, *
     return torch.stack(outputs, dim=1)
 
 
-def largest_difference(model: Decodes, one: Tensor, other: Tensor) -> float:
+def largest_difference(model: Decoder, one: Tensor, other: Tensor) -> float:
     """Return the largest difference of two log-probabilities, from two outputs (M, D) of the same positions."""
     return max(
         difference(*(model.logits(outputs).log_softmax(dim=-1, dtype=torch.float32) for outputs in pair))

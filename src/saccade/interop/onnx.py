@@ -60,9 +60,9 @@ def save_onnx(folder: Path, model: Any, name: str, tokenizers: Tokenizers) -> No
     sizes = VocabularySizes(tokenizers.source.size, tokenizers.target.size, joint)
     graphs = Graphs(traceable(model), sizes)
     graphs.save(folder, name)
-    longest = model.longest or MAX_POSITIONS
-    save_tokenizers(folder, tokenizers, longest)
-    write_json(folder / DESCRIPTION, graphs.description(name, longest, tokenizer_files(tokenizers)))
+    max_target_positions = model.max_target_positions or MAX_POSITIONS
+    save_tokenizers(folder, tokenizers, max_target_positions)
+    write_json(folder / DESCRIPTION, graphs.description(name, max_target_positions, tokenizer_files(tokenizers)))
 
 
 def check_library() -> None:
@@ -103,15 +103,15 @@ class DecoderGraph(nn.Module):
         given = iter(parts)
         constants = (leaf.tensor for leaf in leaves(self.example))
         chosen = [next(given) if read else tensor for read, tensor in zip(self.read, constants, strict=True)]
-        (states, mask, summary), state = with_leaves(self.example, iter(chosen))
-        step = self.model.step(token, state, Memory(states, mask, summary))
+        (states, mask, extra), state = with_leaves(self.example, iter(chosen))
+        step = self.model.step(token, state, Memory(states, mask, extra))
         return (self.model.logits(step.output), *(leaf.tensor.clone() for leaf in carried(step.state)))
 
 
 def parts_of(memory: Memory, state: Any) -> list[Leaf]:
     """Return the leaves of a memory and a decoder state."""
     return [
-        *leaves({"states": memory.states, "mask": memory.mask, "summary": memory.summary}, "memory"),
+        *leaves({"states": memory.states, "mask": memory.mask, "extra": memory.extra}, "memory"),
         *leaves(state, "state"),
     ]
 
@@ -127,7 +127,7 @@ class Example(NamedTuple):
     source: Tensor
     mask: Tensor
     token: Tensor
-    nesting: tuple[Any, Any]  # (states, mask, summary), state
+    nesting: tuple[Any, Any]  # (states, mask, extra), state
     parts: list[Leaf]
 
 
@@ -169,7 +169,7 @@ class Graphs:
             for _ in range(sizes.steps):
                 state = self.model.step(token, state, memory).state
                 token = torch.randint(0, self.sizes.target, token.shape, generator=generator)
-        nesting = ((memory.states, memory.mask, memory.summary), state)
+        nesting = ((memory.states, memory.mask, memory.extra), state)
         return Example(source, mask, token, nesting, parts_of(memory, state))
 
     def check(self, encoder: Any, decoder: Any, plain: DecoderGraph, example: Example) -> None:
@@ -227,7 +227,7 @@ class Graphs:
                     f"a model of the family {name} cannot be written as ONNX: {what}", hint="run it with Saccade itself"
                 ) from None
 
-    def description(self, name: str, longest: int, tokenizers: dict[str, str]) -> dict[str, Any]:
+    def description(self, name: str, max_target_positions: int, tokenizers: dict[str, str]) -> dict[str, Any]:
         """Return the content of saccade.json, which describes how to run the graphs."""
         symbols = Symbols()
         read = [name for name, reads_leaf in zip(self.names, self.read, strict=True) if reads_leaf]
@@ -236,7 +236,7 @@ class Graphs:
             "version": 1,
             "family": name,
             "symbols": {"pad": symbols.pad, "begin": symbols.begin, "end": symbols.end, "unknown": symbols.unknown},
-            "longest": longest,
+            "max_target_positions": max_target_positions,
             "tokenizers": tokenizers,
             "encoder": {"file": ENCODER, "inputs": ["source", "mask"], "outputs": self.names},
             "decoder": {

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Product, VocabularySizes
+from saccade.interface import OutputProjection, VocabularySizes
 from saccade.layers.positions import PositionKind, make_positions
 from saccade.ops.dropout import dropout
 from saccade.ops.linear import linear
@@ -32,7 +32,7 @@ class Embedding(nn.Module):
         table: nn.Parameter,
         probability: float,
         positions: PositionKind,
-        longest: int,
+        max_positions: int,
         position_width: int | None = None,
     ) -> None:
         super().__init__()
@@ -40,9 +40,9 @@ class Embedding(nn.Module):
         self.scale = math.sqrt(table.size(1))
         self.probability = probability
         if position_width is None:
-            self.positions = make_positions(positions, table.size(1), longest)
+            self.positions = make_positions(positions, table.size(1), max_positions)
         else:
-            self.positions = make_positions(positions, position_width, longest, "concatenate")
+            self.positions = make_positions(positions, position_width, max_positions, "concatenate")
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
         """tokens (B, T), of which the first has position `first`, to (B, T, D)."""
@@ -54,7 +54,9 @@ def token_embeddings(sizes: VocabularySizes, width: int, probability: float) -> 
     """Embeddings of source and target without positions; with a joint vocabulary they share one table."""
     target = embedding_table(sizes.target, width)
     source = target if sizes.joint else embedding_table(sizes.source, width)
-    return Embedding(source, probability, "none", longest=0), Embedding(target, probability, "none", longest=0)
+    return Embedding(source, probability, "none", max_positions=0), Embedding(
+        target, probability, "none", max_positions=0
+    )
 
 
 class OutputLayer(nn.Module):
@@ -73,6 +75,6 @@ class OutputLayer(nn.Module):
         """(…, D) to (…, V)."""
         return linear(self.projection(x), self.table)
 
-    def product(self, x: Tensor) -> Product:
+    def operands(self, x: Tensor) -> OutputProjection:
         """(…, D) to the operands of the last matrix product."""
-        return Product(self.projection(x), self.table, None)
+        return OutputProjection(self.projection(x), self.table, None)

@@ -51,10 +51,10 @@ class SinusoidalPositions(nn.Module):
 class LearnedPositions(nn.Module):
     """Adds a learned vector for each position (Gehring et al. 2017, section 3.1)."""
 
-    def __init__(self, width: int, longest: int) -> None:
+    def __init__(self, width: int, max_positions: int) -> None:
         super().__init__()
-        self.longest = longest
-        self.table = nn.Parameter(torch.empty(longest, width))
+        self.max_positions = max_positions
+        self.table = nn.Parameter(torch.empty(max_positions, width))
         nn.init.normal_(self.table, std=width**-0.5)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
@@ -64,9 +64,9 @@ class LearnedPositions(nn.Module):
     def vectors(self, x: Tensor, first: int = 0) -> Tensor:
         """The position vectors (T, width) of x (B, T, …)."""
         last = first + x.size(1)
-        if last > self.longest:
+        if last > self.max_positions:
             raise SaccadeError(
-                f"a sequence of {last} tokens is longer than the {self.longest} learned positions of this model",
+                f"a sequence of {last} tokens is longer than the {self.max_positions} learned positions of this model",
                 hint="shorten the input, or train with sinusoidal positions or a larger --model.max-positions",
             )
         return self.table[first:last]
@@ -93,9 +93,9 @@ class ConcatenatedPositions(nn.Module):
         return torch.cat([x, vectors.expand(x.size(0), -1, -1)], -1)
 
 
-def make_positions(kind: PositionKind, width: int, longest: int, use: PositionUse = "add") -> nn.Module:
+def make_positions(kind: PositionKind, width: int, max_positions: int, use: PositionUse = "add") -> nn.Module:
     """The position encoding of a kind; `width` is the width of a position vector."""
     if kind == "none":
         return NoPositions()
-    positions = LearnedPositions(width, longest) if kind == "learned" else SinusoidalPositions(width)
+    positions = LearnedPositions(width, max_positions) if kind == "learned" else SinusoidalPositions(width)
     return positions if use == "add" else ConcatenatedPositions(positions)

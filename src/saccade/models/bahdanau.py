@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OutputProjection, PerSentence, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
@@ -60,7 +60,7 @@ class BahdanauState(NamedTuple):
 class Bahdanau(nn.Module):
     """RNNsearch: a bidirectional encoder and a decoder that attends to it before every token."""
 
-    longest = None  # a recurrent decoder has no maximum length
+    max_target_positions = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: BahdanauConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Bahdanau(nn.Module):
         """Encode source.values (B, S), ids; the annotations h_j are the states of both directions (section 3.2)."""
         assert isinstance(source.values, Tensor)
         annotations, _, beginning = self.encoder.of_tokens(self.source_embedding, source.values, source.mask)
-        return Memory(annotations, source.mask, summary=beginning.hidden)  # (B, S, 2n), (B, n)
+        return Memory(annotations, source.mask, extra=beginning.hidden)  # (B, S, 2n), (B, n)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode prefix (B, T), from the begin symbol on: states step by step, then the readout of all positions.
@@ -102,7 +102,7 @@ class Bahdanau(nn.Module):
 
     def start(self, memory: Memory) -> BahdanauState:
         """Return the initial state: s_0 = tanh(W_s ←h_1), ←h_1 from the backward encoder (appendix A.2.2)."""
-        hidden = torch.tanh(self.first_state(memory.summary))
+        hidden = torch.tanh(self.first_state(memory.extra))
         zeros = self.decoder.empty(hidden)
         return BahdanauState(zeros._replace(hidden=hidden), PerSentence(self.attention.project(memory)))
 
@@ -124,9 +124,9 @@ class Bahdanau(nn.Module):
         """Return the logits W_o t_i (…, V) of t_i (…, l)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last matrix product of the output layer."""
-        return self.output.product(outputs)
+        return self.output.operands(outputs)
 
 
 FAMILY = Family(

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
+from saccade.interface import Decoded, Memory, OutputProjection, Source, Step, VocabularySizes
 from saccade.layers.convolution import Convolution, ConvolutionCache, Projection
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.masks import padding_mask
@@ -120,7 +120,7 @@ class Block(nn.Module):
 class ByteNet(nn.Module):
     """A decoder of causal dilated convolutions that reads the columns of an encoder of dilated convolutions."""
 
-    longest = None  # columns beyond those of the encoder are zeros
+    max_target_positions = None  # columns beyond those of the encoder are zeros
 
     def __init__(self, config: ByteNetConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class ByteNet(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """Encode source.values (B, S), ids; the summary has all columns (B, U, D), the states those of the source."""
+        """Encode source.values (B, S), ids; `extra` has all columns (B, U, D), the states those of the source."""
         assert isinstance(source.values, Tensor)
         lengths = [self.config.columns(length) for length in source.mask.sum(1).tolist()]
         unfolded = padding_mask(torch.tensor(lengths, device=source.mask.device))  # (B, U)
@@ -158,11 +158,11 @@ class ByteNet(nn.Module):
         for block in self.encoder:
             x = block(x, padding)  # (B, U, D)
         columns = self.encoder_norm(x).masked_fill(padding, 0.0)
-        return Memory(fitted(columns, source.mask.size(1)), source.mask, summary=columns)
+        return Memory(fitted(columns, source.mask.size(1)), source.mask, extra=columns)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode prefix (B, T): the target shifted right by one."""
-        columns = fitted(memory.summary, prefix.size(1))  # (B, T, D)
+        columns = fitted(memory.extra, prefix.size(1))  # (B, T, D)
         x = self.join(torch.cat([self.target_embedding(prefix), columns], -1))  # (B, T, D)
         for block in self.decoder:
             x = block(x)  # (B, T, D)
@@ -174,7 +174,7 @@ class ByteNet(nn.Module):
 
     def step(self, token: Tensor, state: ByteNetState, memory: Memory, *, record: bool = False) -> Step:
         """Decode one position: token (N,), N = B·W; the W hypotheses of a sentence read one column."""
-        column = fitted(memory.summary[:, state.position :], 1).squeeze(1)  # (B, D)
+        column = fitted(memory.extra[:, state.position :], 1).squeeze(1)  # (B, D)
         column = column.repeat_interleave(len(token) // max(1, len(column)), 0)  # (N, D)
         embedded = self.target_embedding(token[:, None]).squeeze(1)  # (N, D)
         x = self.join(torch.cat([embedded, column], -1))  # (N, D)
@@ -192,9 +192,9 @@ class ByteNet(nn.Module):
         """Return the logits (..., V) of outputs (..., D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last matrix product of the output layer."""
-        return self.output.product(outputs)
+        return self.output.operands(outputs)
 
     def decoder_blocks(self) -> list[Block]:
         """Return the blocks of the decoder, typed."""

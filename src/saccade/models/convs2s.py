@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.errors import SaccadeError
-from saccade.interface import Attention, Decoded, Memory, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OutputProjection, Source, Step, VocabularySizes
 from saccade.layers.attention import group_by_sentence
 from saccade.layers.convolution import Convolution, ConvolutionCache, Projection, tap_indices
 from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
@@ -165,7 +165,7 @@ class DecoderLayer(nn.Module):
         """Compute all positions at once, packed: x (N, D), target embeddings (N, E), `tap_indices` (N, kernel)."""
         h = self.gate(self.convolution.unfold(dropout(x, self.probability, self.training), indices))  # (N, D)
         query = layout.unpack(self.attention_query(h, embedded))  # d (B, T, E)
-        attention = single_head_attention(query, memory.states, memory.summary, memory.mask)  # c (B, T, E), a (B, T, S)
+        attention = single_head_attention(query, memory.states, memory.extra, memory.mask)  # c (B, T, E), a (B, T, S)
         return LayerOutput(self.residual_sum(x, h, layout.pack(attention.context)), attention.weights[:, None])
 
     def step(
@@ -179,7 +179,7 @@ class DecoderLayer(nn.Module):
         """Compute a step from its gated linear unit h (N, D) on; the W hypotheses of a sentence share its memory."""
         query = self.attention_query(h, embedded)  # d (N, E)
         query = group_by_sentence(query, len(memory.mask))  # (B, W, E)
-        attention = single_head_attention(query, memory.states, memory.summary, memory.mask)  # c (B, W, E), a (B, W, S)
+        attention = single_head_attention(query, memory.states, memory.extra, memory.mask)  # c (B, W, E), a (B, W, S)
         x = self.residual_sum(x, h, attention.context.flatten(0, 1))  # (N, D)
         return LayerOutput(x, attention.weights.flatten(0, 1)[:, None, None])
 
@@ -202,7 +202,7 @@ class ConvS2S(nn.Module):
 
     def __init__(self, config: ConvS2SConfig, sizes: VocabularySizes) -> None:
         super().__init__()
-        self.longest = config.max_positions if config.position_embeddings else None
+        self.max_target_positions = config.max_positions if config.position_embeddings else None
         self.probability = config.dropout
         self.gradient = 0.5 / config.decoder_layers if config.scale_encoder_gradient else 1.0
         embedding, width = config.embedding, config.width
@@ -234,7 +234,7 @@ class ConvS2S(nn.Module):
         return self.memory(self.memory_width(x), embedded, source.mask, layout)
 
     def memory(self, states: Tensor, embedded: Tensor, mask: Tensor, layout: PackedLayout) -> Memory:
-        """Return keys z as states and values z + e as summary, both (B, S, E), from packed z and e (N, E).
+        """Return keys z as states and values z + e as `extra`, both (B, S, E), from packed z and e (N, E).
 
         Values are multiplied by m·sqrt(1/m), since a mean of m vectors has an m-th of their variance (section 3.4).
         `mask` is True at real positions.
@@ -243,7 +243,7 @@ class ConvS2S(nn.Module):
             states.register_hook(partial(torch.mul, other=self.gradient))  # type: ignore[no-untyped-call]
         values = layout.unpack(states + embedded)  # (B, S, E)
         scale = (HALF * root_of_length(mask)).to(values.dtype)  # (B, 1, 1)
-        return Memory(layout.unpack(states), mask, summary=values * scale)
+        return Memory(layout.unpack(states), mask, extra=values * scale)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode prefix (B, T): the target shifted right by one, so that position t predicts token t."""
@@ -277,9 +277,9 @@ class ConvS2S(nn.Module):
         """Return the logits (..., V) of outputs (..., E)."""
         return linear(outputs, self.output_table, self.output_bias)
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the matrix product of the output layer."""
-        return Product(outputs, self.output_table, self.output_bias)
+        return OutputProjection(outputs, self.output_table, self.output_bias)
 
     def encoder_layers(self) -> list[EncoderLayer]:
         """Return the layers of the encoder, typed."""

@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OutputProjection, PerSentence, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
@@ -108,7 +108,7 @@ def stack(layers: int, inputs: int, above: int, width: int, half: int, full: int
 class DeepAtt(nn.Module):
     """Deep stacks of LSTM layers with fast-forward connections, and attention at the bottom of the decoder."""
 
-    longest = None  # a recurrent decoder has no maximum length
+    max_target_positions = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: DeepAttConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -212,9 +212,9 @@ class DeepAtt(nn.Module):
         """Return the logits (..., V) of outputs (..., E)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last matrix product of the output layer."""
-        return self.output.product(outputs)
+        return self.output.operands(outputs)
 
 
 FAMILY = Family(

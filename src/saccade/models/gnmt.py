@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OutputProjection, PerSentence, Source, Step, VocabularySizes
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
@@ -73,7 +73,7 @@ class GnmtState(NamedTuple):
 class Gnmt(nn.Module):
     """Stacked LSTMs with residual connections; the bottom decoder layer attends to the encoder."""
 
-    longest = None  # a recurrent decoder has no maximum length
+    max_target_positions = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: GnmtConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -163,9 +163,9 @@ class Gnmt(nn.Module):
         """Return the logits (..., V) of the top layer's outputs (..., D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last matrix product of the output layer."""
-        return self.output.product(outputs)
+        return self.output.operands(outputs)
 
 
 # The length penalty is that of section 7. Its coverage penalty needs a beam: as a default it would rule out greedy

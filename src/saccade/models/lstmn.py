@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OutputProjection, PerSentence, Source, Step, VocabularySizes
 from saccade.layers.attention import additive_scores, group_by_sentence, weighted_sum
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import last
@@ -185,7 +185,7 @@ class Writer(nn.Module):
 
     def start(self, memory: Memory) -> DecoderState:
         """Return an empty tape, with the last state of the source as initial state, and the projected source tapes."""
-        values = torch.cat([memory.states, memory.summary], -1)  # (B, S, 2D)
+        values = torch.cat([memory.states, memory.extra], -1)  # (B, S, 2D)
         source = SourceTape(self.score.key(memory.states), values)
         state = last(values, memory.mask)  # (B, 2D)
         return DecoderState(self.reader.start(state), torch.zeros_like(memory.states[:, 0]), PerSentence(source))
@@ -209,7 +209,7 @@ class Writer(nn.Module):
 class Lstmn(nn.Module):
     """An encoder-decoder of two LSTM memory-networks."""
 
-    longest = None  # a tape has no maximum length
+    max_target_positions = None  # a tape has no maximum length
 
     def __init__(self, config: LstmnConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class Lstmn(nn.Module):
         self.output = OutputLayer(embedding, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """Encode source.values (B, S), ids; states and summary are the hidden and memory tape, (B, S, D) each."""
+        """Encode source.values (B, S), ids; `states` and `extra` are the hidden and memory tape, (B, S, D) each."""
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, E)
         tape = self.encoder.start(x.new_zeros(len(x), 2 * self.encoder.width))
@@ -279,9 +279,9 @@ class Lstmn(nn.Module):
         """Return the logits (..., V) of outputs (..., E)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last matrix product of the output layer."""
-        return self.output.product(outputs)
+        return self.output.operands(outputs)
 
 
 def with_own_position(weights: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.interface import Attention, Decoded, Memory, PerSentence, Product, Source, Step, VocabularySizes
+from saccade.interface import Attention, Decoded, Memory, OutputProjection, PerSentence, Source, Step, VocabularySizes
 from saccade.layers.attention import (
     additive_scores,
     dot_scores,
@@ -74,7 +74,7 @@ class AttentionalStates(NamedTuple):
 class Luong(nn.Module):
     """Recurrent encoder and decoder; the top layer of the decoder attends to the top layer of the encoder."""
 
-    longest = None  # a recurrent decoder has no maximum length
+    max_target_positions = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: LuongConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -100,13 +100,13 @@ class Luong(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """Encode source.values (B, S), ids; the summary is the last state of every layer."""
+        """Encode source.values (B, S), ids; `extra` is the last state of every layer."""
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, E)
         x = reverse(x, source.mask) if self.reverse_source else x
         x, lasts = recurrent_stack(self.encoder, x, source.mask, self.drop)  # (B, S, D)
         states = reverse(x, source.mask) if self.reverse_source else x  # the memory is in source order
-        return Memory(states, source.mask, summary=lasts)
+        return Memory(states, source.mask, extra=lasts)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode prefix (B, T), from the begin symbol on."""
@@ -148,8 +148,8 @@ class Luong(nn.Module):
 
     def start(self, memory: Memory) -> LuongState:
         """Return the initial state: for each decoder layer the last state of its encoder layer; h̃_0 is zero."""
-        zeros = torch.zeros_like(memory.summary[-1].hidden)
-        return LuongState(memory.summary, zeros, PerSentence(self.key(memory.states)))
+        zeros = torch.zeros_like(memory.extra[-1].hidden)
+        return LuongState(memory.extra, zeros, PerSentence(self.key(memory.states)))
 
     def step(self, token: Tensor, state: LuongState, memory: Memory, *, record: bool = False) -> Step:
         """Decode one position: token (N,), N = B·W."""
@@ -183,9 +183,9 @@ class Luong(nn.Module):
         """Return the logits (…, V) of outputs (…, D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last matrix product of the output layer."""
-        return self.output.product(outputs)
+        return self.output.operands(outputs)
 
 
 class PredictedWindow(nn.Module):

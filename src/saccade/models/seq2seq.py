@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from saccade.interface import Decoded, Memory, Product, Source, Step, VocabularySizes
+from saccade.interface import Decoded, Memory, OutputProjection, Source, Step, VocabularySizes
 from saccade.layers.embedding import OutputLayer, token_embeddings
 from saccade.layers.recurrent import Recurrent, recurrent_stack, reverse
 from saccade.models.family import Costs, Family, RecurrentStackConfig
@@ -65,7 +65,7 @@ class Bridge(nn.Module):
 class Seq2Seq(nn.Module):
     """A recurrent encoder and a recurrent decoder that starts from the encoder's last state."""
 
-    longest = None  # a recurrent decoder has no maximum length
+    max_target_positions = None  # a recurrent decoder has no maximum length
 
     def __init__(self, config: Seq2SeqConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -82,13 +82,13 @@ class Seq2Seq(nn.Module):
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
-        """Encode source.values (B, S), ids; the summary is the last state of every layer."""
+        """Encode source.values (B, S), ids; `extra` is the last state of every layer."""
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, E)
         if self.reverse_source:
             x = reverse(x, source.mask)
         x, lasts = recurrent_stack(self.encoder, x, source.mask, self.drop)  # (B, S, D)
-        return Memory(x, source.mask, summary=lasts)
+        return Memory(x, source.mask, extra=lasts)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
         """Decode prefix (B, T), from the begin symbol on; each layer runs over all positions at once."""
@@ -102,8 +102,8 @@ class Seq2Seq(nn.Module):
 
     def start(self, memory: Memory) -> Seq2SeqState:
         """Return the first state of every decoder layer, predicted from the last state of its encoder layer."""
-        states = tuple(bridge(last) for bridge, last in zip(self.bridge, memory.summary, strict=True))
-        return Seq2SeqState(states, memory.summary[-1].hidden if self.context else None)
+        states = tuple(bridge(last) for bridge, last in zip(self.bridge, memory.extra, strict=True))
+        return Seq2SeqState(states, memory.extra[-1].hidden if self.context else None)
 
     def step(self, token: Tensor, state: Seq2SeqState, memory: Memory, *, record: bool = False) -> Step:
         """Decode one position: token (N,); a step does not read the memory."""
@@ -125,9 +125,9 @@ class Seq2Seq(nn.Module):
         """Return the logits (…, V) of outputs (…, D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last matrix product of the output layer."""
-        return self.output.product(outputs)
+        return self.output.operands(outputs)
 
 
 FAMILY = Family(

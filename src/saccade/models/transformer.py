@@ -23,8 +23,8 @@ from saccade.interface import (
     Auxiliary,
     Decoded,
     Memory,
+    OutputProjection,
     PerSentence,
-    Product,
     Source,
     Step,
     VocabularySizes,
@@ -277,16 +277,16 @@ class Transformer(nn.Module):
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes) -> None:
         super().__init__()
-        width, longest = config.width, config.max_positions
-        self.longest = longest if config.positions == "learned" else None
+        width, max_positions = config.width, config.max_positions
+        self.max_target_positions = max_positions if config.positions == "learned" else None
         shared = sizes.joint if config.embeddings == "auto" else config.embeddings == "shared"
         if shared and not sizes.joint:
             raise ValueError("shared embeddings need a joint vocabulary: set data.joint, or separate embeddings")
         target_table = embedding_table(sizes.target, config.embedding_width)
         source_table = target_table if shared else embedding_table(sizes.source, config.embedding_width)
         position_width = config.position_width if config.position_use == "concatenate" else None
-        self.source_embedding = Embedding(source_table, config.dropout, config.positions, longest, position_width)
-        self.target_embedding = Embedding(target_table, config.dropout, config.positions, longest, position_width)
+        self.source_embedding = Embedding(source_table, config.dropout, config.positions, max_positions, position_width)
+        self.target_embedding = Embedding(target_table, config.dropout, config.positions, max_positions, position_width)
         self.encoder = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.decoder_layers))
         # Pre-norm leaves the last sum unnormalized (Xiong et al. 2020); post-norm needs no norm after the stack.
@@ -348,9 +348,9 @@ class Transformer(nn.Module):
         """Return the logits (..., V) of outputs (..., D)."""
         return self.output(outputs)  # type: ignore[no-any-return]
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last matrix product of the output layer."""
-        return self.output.product(outputs)
+        return self.output.operands(outputs)
 
     def next_norms(self, layers: Sequence[EncoderLayer | DecoderLayer], last: nn.Module) -> list[nn.LayerNorm]:
         """Return the norm after each layer's last residual sum; with pre-norm, the first norm of the next layer."""

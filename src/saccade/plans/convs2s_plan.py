@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.interface import Decoded, Memory, Product, Source, Step
+from saccade.interface import Decoded, Memory, OutputProjection, Source, Step
 from saccade.layers.convolution import Convolution, ConvolutionCache, Projection, tap_indices
 from saccade.models.convs2s import HALF, ConvS2S, ConvS2SState, records, step_layers
 from saccade.ops.glu import bias_glu
@@ -93,9 +93,9 @@ class ConvS2SPlan:
         return (compiled.model if runs_plan(self.model.output_bias) else None) or self.model
 
     @property
-    def longest(self) -> int | None:
+    def max_target_positions(self) -> int | None:
         """The maximum number of target positions of the model."""
-        return self.model.longest
+        return self.model.max_target_positions
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """Encode a source; the products of the first layer are computed once per distinct token and position."""
@@ -156,9 +156,9 @@ class ConvS2SPlan:
         """Return the output layer of the model."""
         return self.inference_model(self.compiled).logits(outputs)
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last linear layer of the model."""
-        return self.inference_model(self.compiled).output_product(outputs)
+        return self.inference_model(self.compiled).output_projection(outputs)
 
 
 def runs_plan(weight: Tensor) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from saccade.decoding.ensemble import Ensemble
-from saccade.interface import Translates
+from saccade.interface import EncoderDecoder
 from saccade.models.convs2s import ConvS2S
 from saccade.models.transformer import Transformer
 from saccade.plans.convs2s_plan import ConvS2SPlan
@@ -18,7 +18,7 @@ from saccade.plans.transformer_plan import TransformerPlan
 PLANS: Mapping[type[nn.Module], Callable[..., Any]] = {Transformer: TransformerPlan, ConvS2S: ConvS2SPlan}
 
 
-def plan_for(model: Translates, *, quantize: bool = False) -> Translates:
+def plan_for(model: EncoderDecoder, *, quantize: bool = False) -> EncoderDecoder:
     """Return the plan for a model, with int8 weights if `quantize`, or the model itself if there is no plan for it.
 
     A plan has the methods of the interface, does not modify the model, and is rebuilt when its weights change.

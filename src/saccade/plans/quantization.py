@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from saccade.interface import Decoded, Memory, Product, Source, Step, Translates
+from saccade.interface import Decoded, EncoderDecoder, Memory, OutputProjection, Source, Step
 from saccade.ops.int8_linear import QuantizedParameter, quantizable
 from saccade.plans.fingerprint import Fingerprint
 
@@ -43,7 +43,7 @@ class QuantizedPlan:
     use the most recent int8 weights without a check.
     """
 
-    def __init__(self, model: Translates) -> None:
+    def __init__(self, model: EncoderDecoder) -> None:
         self.model = model
         self.quantized = self.compile()
 
@@ -56,7 +56,7 @@ class QuantizedPlan:
         """The plan of a copy of the model."""
         return QuantizedPlan(copy.deepcopy(self.model, memo))
 
-    def current(self) -> Translates:
+    def current(self) -> EncoderDecoder:
         """Return the quantized model, or the model itself with gradients enabled: int8 weights have no gradient."""
         if torch.is_grad_enabled():
             return self.model
@@ -70,9 +70,9 @@ class QuantizedPlan:
         return self.model if torch.is_grad_enabled() else self.quantized.model
 
     @property
-    def longest(self) -> int | None:
+    def max_target_positions(self) -> int | None:
         """The maximum number of target positions of the model."""
-        return self.model.longest
+        return self.model.max_target_positions
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """Encode a source with int8 weights."""
@@ -94,6 +94,6 @@ class QuantizedPlan:
         """Return the output layer, with int8 weights."""
         return self.without_check().logits(outputs)  # type: ignore[no-any-return]
 
-    def output_product(self, outputs: Tensor) -> Product | None:
+    def output_projection(self, outputs: Tensor) -> OutputProjection | None:
         """Return the operands of the last linear layer."""
-        return self.without_check().output_product(outputs)  # type: ignore[no-any-return]
+        return self.without_check().output_projection(outputs)  # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from saccade.decoding.constraints import Constraints
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.decoding.search import SearchRequest
-from saccade.interface import Decoded, Memory, Product, Shared, Source, Step
+from saccade.interface import Decoded, Memory, OutputProjection, Shared, Source, Step
 from saccade.layers.embedding import Embedding
 from saccade.layers.feed_forward import FeedForward
 from saccade.layers.multi_head import CrossAttention, SelfAttention
@@ -129,9 +129,9 @@ class TransformerPlan:
         return self.model if torch.is_grad_enabled() else compiled.model
 
     @property
-    def longest(self) -> int | None:
+    def max_target_positions(self) -> int | None:
         """The maximum number of target positions of the model."""
-        return self.model.longest
+        return self.model.max_target_positions
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:
         """Encode a source; in one kernel call for few positions and for int8."""
@@ -176,9 +176,9 @@ class TransformerPlan:
         """Return the output layer of the model."""
         return self.fallback_model(self.compiled).logits(outputs)
 
-    def output_product(self, outputs: Tensor) -> Product:
+    def output_projection(self, outputs: Tensor) -> OutputProjection:
         """Return the operands of the last linear layer of the model."""
-        return self.fallback_model(self.compiled).output_product(outputs)
+        return self.fallback_model(self.compiled).output_projection(outputs)
 
     def search(self, request: SearchRequest, constraints: Constraints) -> list[list[Hypothesis]] | None:
         """Run greedy or beam search in one kernel call; None if the kernel does not support model or request."""

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from contracts.registered_models import SIZES, build_model, choice_of, make_batch
-from saccade.interface import Product
+from saccade.interface import OutputProjection
 from saccade.ops import cross_entropy as op
 from saccade.ops.cross_entropy import loss_and_grad
 from saccade.ops.dispatch import without_kernels
@@ -27,10 +27,10 @@ class OutputLayer(nn.Module):
     def logits(self, outputs):
         return self.last(self.first(outputs).tanh())
 
-    def output_product(self, outputs):
+    def output_projection(self, outputs):
         if not self.ends_in_product:
             return None
-        return Product(self.first(outputs).tanh(), self.last.weight, self.last.bias)
+        return OutputProjection(self.first(outputs).tanh(), self.last.weight, self.last.bias)
 
 
 def plain(layer, outputs, targets, smoothing):

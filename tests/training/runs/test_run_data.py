@@ -144,10 +144,10 @@ class TestLimits:
         data = load_data(with_settings(config, hold_out=12, max_length=10), Listener())
         assert data.valid is not None
         longest = max(data.valid.statistics.longest_target, data.train.statistics.longest_target)
-        model = SimpleNamespace(longest=longest)
+        model = SimpleNamespace(max_target_positions=longest)
         check_lengths(model, data)  # type: ignore[arg-type]
-        check_lengths(SimpleNamespace(longest=None), data)  # type: ignore[arg-type]
-        model.longest -= 1
+        check_lengths(SimpleNamespace(max_target_positions=None), data)  # type: ignore[arg-type]
+        model.max_target_positions -= 1
         with pytest.raises(SaccadeError, match=rf"(?s){longest} .*{longest - 1} .*max-positions"):
             check_lengths(model, data)  # type: ignore[arg-type]
 

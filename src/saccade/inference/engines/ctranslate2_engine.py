@@ -74,17 +74,24 @@ class CTranslate2Engine:
     runs_in_background = True
 
     def __init__(
-        self, runtime: Any, *, vocabulary: int, positions: int, longest: int | None, symbols: Symbols, fallback: Engine
+        self,
+        runtime: Any,
+        *,
+        vocabulary: int,
+        positions: int,
+        max_target_positions: int | None,
+        symbols: Symbols,
+        fallback: Engine,
     ) -> None:
         """The names of tokens are their ids as strings, below `vocabulary`.
 
-        `positions` is the size of the runtime's position table, `longest` the maximum length of the model itself.
+        `positions` is the size of the runtime's position table, `max_target_positions` that of the model itself.
         """
         self.runtime = runtime
         self.workers = int(runtime.num_translators)
         self.token_names = [str(token) for token in range(vocabulary)]
         self.positions = positions
-        self.longest = math.inf if longest is None else longest
+        self.max_target_positions = math.inf if max_target_positions is None else max_target_positions
         self.symbols = symbols
         self.fallback = fallback
 
@@ -130,7 +137,7 @@ class CTranslate2Engine:
         @cache
         def limit(length: int) -> int:
             mask = torch.ones(1, length + 1, dtype=torch.bool)
-            return int(min(int(length_limits(mask, settings)), self.longest))
+            return int(min(int(length_limits(mask, settings)), self.max_target_positions))
 
         return limit
 

@@ -74,7 +74,7 @@ class CTranslate2Exporter:
             runtime,
             vocabulary=max(tokenizer.size for tokenizer in self.tokenizers),
             positions=max_length(self.config),
-            longest=self.max_positions,
+            max_target_positions=self.max_positions,
             symbols=self.tokenizers.target.symbols,
             fallback=fallback,
         )

@@ -15,7 +15,7 @@ from saccade.decoding.search import SearchRequest, search
 from saccade.decoding.stop_flag import StopFlag
 from saccade.inference.batching import collate_sources, even_batches, max_ids
 from saccade.inference.engines.engine import DecodeRequest, DecodeResults
-from saccade.interface import Translates
+from saccade.interface import EncoderDecoder
 from saccade.parallel_map import parallel_map_unordered, worker_count
 from saccade.symbols import Symbols
 
@@ -30,7 +30,7 @@ class TorchEngine:
 
     def __init__(
         self,
-        load_model: Callable[[], Translates],
+        load_model: Callable[[], EncoderDecoder],
         source_tokenizers: Sequence[Tokenizer],
         symbols: Symbols,
         device: torch.device,

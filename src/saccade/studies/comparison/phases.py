@@ -160,13 +160,14 @@ def check_test_lengths(request: Request, config: RunConfig, data: RunData) -> No
     """Raise an error before the training if a text is too long for the model."""
     model: Any = config.choice().build(vocabulary_sizes(data.tokenizers))
     check_lengths(model, data)
-    if model.longest is None:
+    if model.max_target_positions is None:
         return
     lengths = [len(ids) + 1 for ids in data.tokenizers.source.encode_batch(request.sources())]
     longest = max(lengths)
-    if longest > model.longest:
+    if longest > model.max_target_positions:
         raise SaccadeError(
-            f"line {lengths.index(longest) + 1:,} has {longest:,} tokens, the model {model.longest:,} positions",
+            f"line {lengths.index(longest) + 1:,} has {longest:,} tokens, "
+            f"the model {model.max_target_positions:,} positions",
             where=str(request.test_source),
             hint="raise --model.max-positions, or leave this line out of the test set",
         )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from saccade.data.sampling.batches import Batch
-from saccade.interface import Decodes, Translates
+from saccade.interface import Decoder, EncoderDecoder
 from saccade.ops.cross_entropy import CrossEntropy, chunked_cross_entropy, divergence_of_pairs, losses_of
 from saccade.training.objectives.objective import Loss
 
@@ -28,7 +28,7 @@ class Likelihood:
         self.separable = not auxiliary  # the load balancing of experts depends on the complete batch
         self.passes = 2 if r_drop else 1
 
-    def loss(self, model: Translates, batch: Batch) -> Loss:
+    def loss(self, model: EncoderDecoder, batch: Batch) -> Loss:
         """Sum the loss over all target tokens; padding does not reach the output layer."""
         batch = twice(batch) if self.r_drop else batch
         memory = model.encode(batch.source)
@@ -53,15 +53,15 @@ def twice(batch: Batch) -> Batch:
 
 
 def cross_entropy(
-    model: Decodes, outputs: Tensor, targets: Tensor, smoothing: float, r_drop: float = 0.0
+    model: Decoder, outputs: Tensor, targets: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> CrossEntropy:
     """Return the cross-entropy of a model's outputs (N, D) against targets (N,).
 
     With a weight of `r_drop`, tokens i and N/2 + i are a pair, and their divergence is added.
     """
-    product = model.output_product(outputs)
-    if product is not None:
-        return chunked_cross_entropy(*product, targets, smoothing=smoothing, r_drop=r_drop)
+    projection = model.output_projection(outputs)
+    if projection is not None:
+        return chunked_cross_entropy(*projection, targets, smoothing=smoothing, r_drop=r_drop)
     logits = model.logits(outputs)
     target, mean = losses_of(logits.log_softmax(-1, dtype=torch.float32), targets)
     divergence = divergence_of_pairs(logits) if r_drop else target.new_zeros(0)

@@ -133,8 +133,8 @@ def sample_outputs(model: Any, batch: Batch, settings: RiskConfig, symbols: Symb
     config = DecodingConfig(sample=True, nbest=settings.samples, temperature=settings.temperature, seed=seed)
     lengths = batch.target_mask.sum(1)  # (B,)
     limits = (lengths * settings.max_length_factor).ceil().long() + settings.max_length_offset
-    if model.longest is not None:
-        limits = limits.clamp(max=model.longest)
+    if model.max_target_positions is not None:
+        limits = limits.clamp(max=model.max_target_positions)
     with eval_mode(model), no_gradient(lengths.device):
         memory = model.encode(batch.source)
         constraints = Constraints(limits, limits.new_empty(len(limits), 0))

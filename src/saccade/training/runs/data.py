@@ -16,7 +16,7 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers, load_tokenizers
 from saccade.decoding.config import DecodingConfig
 from saccade.distributed.group import SINGLE_PROCESS, Group
 from saccade.errors import SaccadeError
-from saccade.interface import Decodes
+from saccade.interface import Decoder
 
 MIN_SOURCE_LIMIT = 64  # tokens: a toy corpus of short sources does not split normal sentences
 
@@ -100,13 +100,13 @@ def log_statistics(config: DataConfig, cached: CachedData, tracker: ProgressList
     tracker.log(f"vocabulary: {sizes}{' for both sides' if source is target else ''}")
 
 
-def check_lengths(model: Decodes, data: RunData) -> None:
+def check_lengths(model: Decoder, data: RunData) -> None:
     """Raise an error if an example is longer than the model's maximum number of positions."""
     statistics = [corpus.statistics for corpus in (data.train, data.valid) if corpus is not None]
     longest = max(max(one.longest_source, one.longest_target) for one in statistics)
-    if model.longest is not None and longest > model.longest:
+    if model.max_target_positions is not None and longest > model.max_target_positions:
         raise SaccadeError(
-            f"the longest example has {longest} tokens, the model {model.longest} positions",
+            f"the longest example has {longest} tokens, the model {model.max_target_positions} positions",
             hint="raise --model.max-positions, or lower --data.max-length (validation data is never filtered)",
         )
 
