@@ -20,6 +20,7 @@ from saccade.parallel_map import parallel_map_unordered, worker_count
 from saccade.symbols import Symbols
 
 MIN_WORKER_TOKENS = 256  # a batch with fewer source tokens is not split over another thread
+MIN_THREAD_TOKENS = 128  # a shorter request is over before Ctrl-C matters; a thread would add a third to its time
 
 
 class TorchEngine:
@@ -62,15 +63,17 @@ class TorchEngine:
         workers = worker_count(batch_tokens, self.device)
         workers = max(1, min(workers, -(-sum(lengths) // MIN_WORKER_TOKENS)))
         batches = even_batches(lengths, batch_tokens // workers, workers)
-        on_stop = stop.set if self.runs_in_thread() else None
+        on_stop = stop.set if self.runs_in_thread(sum(lengths) + request.settings.min_length) else None
         with closing(parallel_map_unordered(decode_batch, batches, workers, stop=on_stop)) as results:
             for number, hypotheses in results:
                 yield from zip(batches[number], hypotheses, strict=True)
 
-    def runs_in_thread(self) -> bool:
-        """Return whether a search runs in a thread of its own: in the main thread Ctrl-C would wait for its end.
+    def runs_in_thread(self, tokens: int) -> bool:
+        """Return whether a search of that many tokens runs in a thread: in the main thread Ctrl-C waits for its end.
 
         Autocast and the current CUDA device are settings of the calling thread.
         """
+        if tokens < MIN_THREAD_TOKENS:
+            return False
         in_main_thread = threading.current_thread() is threading.main_thread()
         return in_main_thread and self.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
