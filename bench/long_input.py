@@ -32,7 +32,7 @@ from saccade.decoding.search import SearchRequest, search
 from saccade.interface import Source, VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
-from saccade.training.compute_settings import Compute, configure_process
+from saccade.training.compute_settings import ComputeSettings, configure_process
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import make_loop
 from saccade.training.objectives.likelihood import Likelihood
@@ -109,7 +109,7 @@ def measure(kind: str, length: int, options: argparse.Namespace) -> dict[str, fl
         learning_rate=lambda step: 1e-4,
         symbols=Symbols(),
         device=device,
-        autocast=Compute(device, "float32").autocast,
+        autocast=ComputeSettings(device, "float32").autocast,
     )
     updates = loop.updates()
     next(updates)

@@ -21,7 +21,7 @@ from saccade.data.sampling.batches import collate
 from saccade.interface import VocabularySizes
 from saccade.models.registry import choose
 from saccade.symbols import Symbols
-from saccade.training.compute_settings import Compute, configure_process
+from saccade.training.compute_settings import ComputeSettings, configure_process
 from saccade.training.config import TrainingConfig
 from saccade.training.loop import make_loop
 from saccade.training.objectives.likelihood import Likelihood
@@ -81,7 +81,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         learning_rate=lambda step: 1e-4,
         symbols=Symbols(),
         device=device,
-        autocast=Compute(device, "float32").autocast,
+        autocast=ComputeSettings(device, "float32").autocast,
     )
     batches = itertools.islice(sampler.rest_of_epoch(EpochPosition()), 3)
     rates = [FlopRate.measure(model, objective, collate(corpus, planned.indices)).per_token for planned in batches]

@@ -86,7 +86,7 @@ def discard_stderr() -> None:
         os.close(null)
 
 
-class ForgivingStream:
+class ErrorDiscardingStream:
     """A stream for rich that discards text which cannot be written: rich also draws from a thread of its own."""
 
     def __init__(self, stream: Any) -> None:
@@ -175,7 +175,7 @@ class ProgressBar:
             if self.total is not None or self.done:
                 columns.append(MofNCompleteColumn())
             columns.append(TimeElapsedColumn() if self.total is None else TimeRemainingColumn())
-            console = Console(file=cast(IO[str], ForgivingStream(sys.stderr)), highlight=False)
+            console = Console(file=cast(IO[str], ErrorDiscardingStream(sys.stderr)), highlight=False)
             # Results on stdout must not be redirected to the console of the bar, which is stderr.
             bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
             self.task = bar.add_task(self.what, total=self.total, completed=self.done)

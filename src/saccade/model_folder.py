@@ -105,7 +105,7 @@ def read_model_folder(path: Path, names: frozenset[str], device: torch.device | 
     if config["sizes"] != asdict(sizes):
         raise damaged(path / CONFIG, "vocabulary sizes differ from the tokenizer files")
     check_config_fits_weights(choice, sizes, path)
-    model = choice.make_unfilled(sizes)
+    model = choice.make_uninitialized(sizes)
     load_weights(model, path / WEIGHTS)
     generation, card = read_json(path / GENERATION), read_small_text(path / CARD)
     validation = read_json(path / VALIDATION) if VALIDATION in names else None

@@ -64,7 +64,7 @@ def test_json(data: Path, files: Path, saccade: Saccade) -> None:
     result = saccade("check", *options(data, "train", "valid"), *TINY, "--training.max-epochs", 2, "--json")
     values = json.loads(result.out)
     assert result.code == 0
-    assert values["faulty"] is False
+    assert values["has_errors"] is False
     assert [given["use"] for given in values["inputs"]] == ["training", "validation"]
     assert values["reports"]["training"]["pairs"] == 300
     training, validation = values["tokens"]

@@ -274,16 +274,16 @@ def test_nothing_is_recorded_by_default(model, batch):
 
 
 def test_encoder_without_positions_is_permutation_equivariant(subject):
-    unordered = load_family(subject[0]).unordered
-    if unordered is None:
+    settings = load_family(subject[0]).permutation_equivariant_settings
+    if settings is None:
         pytest.skip("the encoder of this family always depends on the order of tokens")
     batch = make_batch([7, 7], [5, 5])
     order = torch.tensor([4, 2, 0, 6, 5, 1, 3])
     permuted = Source(batch.source.values[:, order], batch.source.mask[:, order])
-    for changes in ({**subject[1], **unordered}, subject[1]):
+    for changes in ({**subject[1], **settings}, subject[1]):
         model = build_model((subject[0], changes))
         states, permuted_states = model.encode(batch.source).states, model.encode(permuted).states
-        equivariant = unordered.items() <= choice_of((subject[0], changes)).config.model_dump().items()
+        equivariant = settings.items() <= choice_of((subject[0], changes)).config.model_dump().items()
         assert torch.allclose(permuted_states, states[:, order], **CLOSE) == equivariant
 
 

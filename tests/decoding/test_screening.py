@@ -8,7 +8,7 @@ import torch
 from contracts.registered_models import build_model, make_batch, registered_models
 from saccade.decoding.config import DecodingConfig
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
-from saccade.decoding.screening import MIN_ROWS, screen_of
+from saccade.decoding.screening import MIN_ROWS, quantize_for_screening
 from saccade.decoding.search import SearchRequest, search
 from saccade.interface import OutputProjection
 from saccade.ops.argmax_int8 import argmax_int8
@@ -72,18 +72,18 @@ def test_nan_ends_its_own_sentence():
 
 def test_which_output_layers_are_screened(int8_required):
     rows, table = torch.randn(MIN_ROWS, 8), torch.randn(10, 8)
-    assert screen_of(None) is None
-    assert screen_of(OutputProjection(rows[: MIN_ROWS - 1], table, None)) is None
-    assert screen_of(OutputProjection(rows.double(), table.double(), None)) is None
+    assert quantize_for_screening(None) is None
+    assert quantize_for_screening(OutputProjection(rows[: MIN_ROWS - 1], table, None)) is None
+    assert quantize_for_screening(OutputProjection(rows.double(), table.double(), None)) is None
     with without_kernels():
-        assert screen_of(OutputProjection(rows, table, None)) is None
+        assert quantize_for_screening(OutputProjection(rows, table, None)) is None
 
 
 def test_the_screen_of_an_int8_output_layer_is_not_exact(int8_required):
     rows, table = torch.randn(600, 24), torch.randn(4000, 24)
     exact, approximate = (
-        screen_of(OutputProjection(rows, table, None)),
-        screen_of(OutputProjection(rows, QuantizedParameter.of(table), None)),
+        quantize_for_screening(OutputProjection(rows, table, None)),
+        quantize_for_screening(OutputProjection(rows, QuantizedParameter.of(table), None)),
     )
     assert exact.exact
     assert not approximate.exact

@@ -12,7 +12,7 @@ import pytest
 from inference.small_models import TEXTS, save_model
 from saccade import messages
 from saccade.decoding.config import DecodingConfig
-from saccade.inference.distinct_outputs import merge_duplicates, merges_duplicates, widened
+from saccade.inference.distinct_outputs import merge_duplicates, merges_duplicates, wider_search_settings
 from saccade.inference.loading import load
 from saccade.inference.translation import Candidate
 from saccade.inference.translator import Translator
@@ -114,10 +114,10 @@ def test_which_settings_merge() -> None:
 
 
 def test_widening_first_uses_all_of_the_beam() -> None:
-    wider = widened(DecodingConfig(beam=5, nbest=2))
+    wider = wider_search_settings(DecodingConfig(beam=5, nbest=2))
     assert (wider.beam, wider.nbest) == (5, 5)
-    assert (widened(wider).beam, widened(wider).nbest) == (10, 10)
-    assert widened(DecodingConfig(beam=10_000, nbest=10_000)).beam == 10_000
+    assert (wider_search_settings(wider).beam, wider_search_settings(wider).nbest) == (10, 10)
+    assert wider_search_settings(DecodingConfig(beam=10_000, nbest=10_000)).beam == 10_000
 
 
 def test_the_best_of_equal_texts_is_kept() -> None:

@@ -205,8 +205,10 @@ def test_experts_run_in_half_precision_and_route_in_full_precision():
 def test_an_expert_computes_its_own_tokens_only(monkeypatch):
     """A token costs k experts, not all of them."""
     rows: list[int] = []
-    own = mixture_of_experts.feed
-    monkeypatch.setattr(mixture_of_experts, "feed", lambda x, *weights: (rows.append(len(x)), own(x, *weights))[1])
+    own = mixture_of_experts.expert_forward
+    monkeypatch.setattr(
+        mixture_of_experts, "expert_forward", lambda x, *weights: (rows.append(len(x)), own(x, *weights))[1]
+    )
     run_padded(make(experts=5, per_token=2).train(), torch.randn(4, 25, 6))
     assert sum(rows) == 4 * 25 * 2
 

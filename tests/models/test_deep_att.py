@@ -32,7 +32,7 @@ def zeros():
     return torch.zeros(WIDTH), torch.zeros(WIDTH)
 
 
-def feed(layer, x):
+def fast_forward_projection(layer, x):
     """f = W x + b, all four gates."""
     own = layer.recurrent.layer
     return own.weight_ih_l0 @ x + own.bias_ih_l0
@@ -50,7 +50,7 @@ def half(f):
 def reference_column(layers, x, direction):
     """f and h of the top layer; `direction` is +1 or -1 for the bottom layer and alternates."""
     for layer in layers:
-        f = [feed(layer, position) for position in x]
+        f = [fast_forward_projection(layer, position) for position in x]
         h = [None] * len(x)
         state = zeros()
         for position in range(len(x))[::direction]:
@@ -82,7 +82,7 @@ def reference_decoder(model, memory, tokens):
         f = bottom.input.weight @ embedded + bottom.fed.weight @ context + bottom.input.bias
         states[0] = lstm_cell(f + bottom.hidden.weight @ states[0][0], states[0])
         for number, layer in enumerate(model.decoder):
-            f = feed(layer, torch.cat([half(f), states[number][0]]))
+            f = fast_forward_projection(layer, torch.cat([half(f), states[number][0]]))
             states[number + 1] = recur(layer, f, states[number + 1])
         read = model.readout(torch.cat([f, states[-1][0]]))
         logits.append(model.output.table @ read)

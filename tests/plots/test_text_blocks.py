@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.plots.text_blocks import isolated, label_of, measure, wrap, wrapped_title
+from saccade.plots.text_blocks import isolate_right_to_left, label_of, measure, wrap, wrapped_title
 from saccade.plots.text_cells import cells
 
 
@@ -30,9 +30,9 @@ def test_each_text_of_a_title_begins_with_its_name() -> None:
 
 
 def test_only_right_to_left_text_is_isolated() -> None:
-    assert isolated("abc 123 猫") == "abc 123 猫"
+    assert isolate_right_to_left("abc 123 猫") == "abc 123 猫"
     for text in ("שלום", "x مرحبا"):
-        assert isolated(text) == f"\u2068{text}\u2069"
+        assert isolate_right_to_left(text) == f"\u2068{text}\u2069"
     assert label_of("x" * 99).endswith("…")
 
 

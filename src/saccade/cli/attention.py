@@ -9,7 +9,7 @@ import typer
 from saccade.cli.input.sentences import check_sentence
 from saccade.cli.options.decoding_help import describe_decoding
 from saccade.cli.options.help_page import HelpPage
-from saccade.cli.options.model import Device, EnsembleOptions, Run, System
+from saccade.cli.options.model import Device, EnsembleOptions, ModelOrEnsemble, Run
 from saccade.cli.options.settings import decoding_settings
 from saccade.cli.output.alignment import draw, save_heads_plot, save_plot
 from saccade.cli.output.atomic_file import atomic_write
@@ -63,7 +63,7 @@ def attention(
     for text in (sentence, target or ""):
         check_sentence(text)
     with task("explaining") as work:
-        translator = System.from_options(run, ensemble).load(device)
+        translator = ModelOrEnsemble.from_options(run, ensemble).load(device)
         settings = decoding_settings(translator, context, {"beam": beam})
         explanation = translator.explain(sentence, target, **settings.model_dump())
         if words:

@@ -70,5 +70,5 @@ def check(
         print(printable("\n".join(report.lines()), keep="\n"))
     if recipe is not None and not options.source and is_data_missing(config.data):
         messages.warn(printable(recipe_hint(recipe), keep="\n"))
-    if report.faulty:
+    if report.has_errors:
         raise typer.Exit(1)

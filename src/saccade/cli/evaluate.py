@@ -11,7 +11,7 @@ import typer
 from saccade.cli.input.test_set import read_file, read_test_set
 from saccade.cli.options.decoding_help import describe_decoding
 from saccade.cli.options.help_page import HelpPage
-from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, LexiconOptions, System
+from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, LexiconOptions, ModelOrEnsemble
 from saccade.cli.options.settings import decoding_settings
 from saccade.cli.output.atomic_file import write_text_atomically
 from saccade.cli.output.evaluation_result import save_in_run, test_set_name, to_json
@@ -143,7 +143,7 @@ def evaluate(
         check_file_name(name, "--name")
         if no_save:
             raise UsageError("--name has no effect with --no-save", hint="leave one of the two out")
-    system = None if run is None else System.from_options(run, ensemble)
+    system = None if run is None else ModelOrEnsemble.from_options(run, ensemble)
     check_tokenizer(tokenize)
     check_outputs(
         {"--output": output, "--json": json_file},
@@ -183,7 +183,7 @@ def evaluate(
         comparisons: list[Comparison] = []
         if baseline is not None:
             # The same engine and precision, so that only the models differ.
-            other = System(baseline).load(device, engine.engine, engine.precision)
+            other = ModelOrEnsemble(baseline).load(device, engine.engine, engine.precision)
             other_settings = search_settings(other, context, beam, LexiconOptions(lexicons.lexicon))
             translated = translate_all(other, other_settings, sources, work)
             comparisons = compare(metrics, translated, outputs, references, comet)

@@ -17,7 +17,7 @@ from saccade import messages
 from saccade.cli.input.sentences import SentenceInput, is_standard, standard_input_is_ready
 from saccade.cli.options.decoding_help import SHORTCUTS, describe_decoding
 from saccade.cli.options.help_page import HelpPage
-from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, LexiconOptions, Run, System
+from saccade.cli.options.model import Device, EngineOptions, EnsembleOptions, LexiconOptions, ModelOrEnsemble, Run
 from saccade.cli.options.settings import decoding_settings
 from saccade.cli.output.alignment import hard_alignment
 from saccade.cli.output.output_paths import check_outputs
@@ -110,7 +110,7 @@ def translate(
     """
     source, output_file = SentenceInput.of(sentences, input_file), None if is_standard(output_file) else output_file
     check_outputs({"--output": output_file}, [source.file, prefix, *lexicons.files()])
-    translator = System.from_options(run, ensemble).load(device, engine.engine, engine.precision)
+    translator = ModelOrEnsemble.from_options(run, ensemble).load(device, engine.engine, engine.precision)
     if alignment:
         translator.check_explainable()
     settings = decoding_settings(

@@ -47,7 +47,7 @@ Integers = NDArray[np.int64]
 NEGATIVE_INFINITY = np.float32(-math.inf)
 
 
-class Live(NamedTuple):
+class LiveHypotheses(NamedTuple):
     """The live hypotheses: N rows, grouped by sentence."""
 
     tokens: Integers  # (N, t) begin symbol first
@@ -140,12 +140,12 @@ def beam_search(
     return [ranked(hypotheses)[: config.nbest] or [IMPOSSIBLE] for hypotheses in outputs]
 
 
-def initial_beam(model: Decoder, memory: Memory, config: DecodingConfig, symbols: Symbols) -> Live:
+def initial_beam(model: Decoder, memory: Memory, config: DecodingConfig, symbols: Symbols) -> LiveHypotheses:
     """Return one empty hypothesis for each sentence; the first step widens the beams."""
     tokens = np.full((memory.mask.size(0), 1), symbols.begin, dtype=np.int64)
     zeros = np.zeros(tokens.shape, dtype=np.float32)
     coverage = torch.zeros_like(memory.mask, dtype=torch.float32) if config.coverage_beta else None
-    return Live(tokens, zeros, zeros[:, 0], coverage, model.start(memory), memory)
+    return LiveHypotheses(tokens, zeros, zeros[:, 0], coverage, model.start(memory), memory)
 
 
 def initial_sentences(constraints: Constraints, config: DecodingConfig) -> Sentences:
@@ -155,7 +155,7 @@ def initial_sentences(constraints: Constraints, config: DecodingConfig) -> Sente
     return Sentences(np.arange(len(limits)), limits, best, constraints)
 
 
-def update(live: Live, step: Step) -> Live:
+def update(live: LiveHypotheses, step: Step) -> LiveHypotheses:
     """Take the new state of the model, and add its attention weights to the coverage."""
     live = live._replace(state=step.state)
     if live.coverage is None:
@@ -176,7 +176,12 @@ def cross_attention(attention: Sequence[Attention]) -> Tensor:
 
 
 def expand(
-    live: Live, model: Decoder, outputs: Tensor, constraints: Constraints, config: DecodingConfig, symbols: Symbols
+    live: LiveHypotheses,
+    model: Decoder,
+    outputs: Tensor,
+    constraints: Constraints,
+    config: DecodingConfig,
+    symbols: Symbols,
 ) -> Candidates:
     """Return the 2K best continuations of each sentence, from the model's outputs (N, D)."""
     sentences, rows = len(constraints.limits), len(outputs)
@@ -187,7 +192,7 @@ def expand(
     chunks = []
     for first in range(0, len(alive), chunk):
         sentence = alive[first : first + chunk] // (rows // sentences)
-        own = constraints if constraints.on_length_only else constraints.take(sentence)
+        own = constraints if constraints.only_lengths_differ else constraints.take(sentence)
         logits = model.logits(outputs[first : first + chunk])
         chunks.append(continuations(logits, live.tokens.shape[1] - 1, own, config, symbols))
     local, tokens = (
@@ -237,7 +242,7 @@ def continuing_candidates(candidates: Candidates, config: DecodingConfig, symbol
     return Candidates(*(take_columns(column, order) for column in continuing))
 
 
-def scores_of(candidates: Candidates, live: Live, penalty: np.float32, config: DecodingConfig) -> Floats:
+def scores_of(candidates: Candidates, live: LiveHypotheses, penalty: np.float32, config: DecodingConfig) -> Floats:
     """Return scores (B, C) that rank hypotheses of any length: Wu et al. 2016, section 7, equation 14."""
     scores = candidates.log_probability / penalty
     if live.coverage is None:
@@ -263,7 +268,7 @@ def collect(
     candidates: Candidates,
     scores: Floats,
     accepted: NDArray[np.bool_],
-    live: Live,
+    live: LiveHypotheses,
     sentences: Sentences,
     *,
     finished: bool,
@@ -284,7 +289,7 @@ def collect(
         )
 
 
-def advance(live: Live, continuing: Candidates, kept: Integers) -> Live:
+def advance(live: LiveHypotheses, continuing: Candidates, kept: Integers) -> LiveHypotheses:
     """Return the live hypotheses of the next step: the candidates of the kept sentences (B',)."""
     rows, sentences = len(live.tokens), len(continuing.parent)
     all_kept = len(kept) == sentences
@@ -297,7 +302,7 @@ def advance(live: Live, continuing: Candidates, kept: Integers) -> Live:
     hypotheses = torch.from_numpy(parent).to(device)
     memory_rows = None if all_kept else torch.from_numpy(kept).to(device)
     is_identity = len(parent) == rows and np.array_equal(parent, np.arange(rows))
-    return Live(
+    return LiveHypotheses(
         tokens=np.concatenate([live.tokens[parent], continuing.token.reshape(-1, 1)], 1),
         token_log_probabilities=np.concatenate(
             [live.token_log_probabilities[parent], continuing.token_log_probability.reshape(-1, 1)], 1

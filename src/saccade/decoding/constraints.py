@@ -32,7 +32,7 @@ class TokenLists(NamedTuple):
     tokens: Tensor  # (sum of the lengths,)
 
 
-class Allowed(NamedTuple):
+class AllowedTokensPerRow(NamedTuple):
     """The tokens that each row may output."""
 
     row: Tensor  # (B,) number of the list of each row
@@ -43,7 +43,7 @@ class Allowed(NamedTuple):
         return disallowed_mask(AllowedTokens(self.row, *self.lists.value), vocabulary)
 
 
-def allowed_tokens(allowed: Allowed | None) -> AllowedTokens | None:
+def allowed_tokens(allowed: AllowedTokensPerRow | None) -> AllowedTokens | None:
     """Return the allowed tokens as an argument of `top_k`."""
     return None if allowed is None else AllowedTokens(allowed.row, *allowed.lists.value)
 
@@ -53,14 +53,14 @@ class Constraints(NamedTuple):
 
     limits: Tensor  # (B,) maximum length, with the end symbol
     prefixes: Tensor  # (B, P) forced tokens, then FREE
-    allowed: Allowed | None = None  # None: all tokens
+    allowed: AllowedTokensPerRow | None = None  # None: all tokens
 
     def take(self, rows: NDArray[np.int64]) -> Constraints:
         """Return the constraints of some rows."""
         return select(self, torch.from_numpy(rows).to(self.limits.device))
 
     @property
-    def on_length_only(self) -> bool:
+    def only_lengths_differ(self) -> bool:
         """Whether the length limits are the only constraints that differ between rows."""
         return self.allowed is None and self.prefixes.size(1) == 0
 
@@ -144,7 +144,7 @@ def constrain_(
     return torch.where(prefixes[:, position, None] == FREE, free, forced)
 
 
-def mask_disallowed_(logits: Tensor, allowed: Allowed | None) -> Tensor:
+def mask_disallowed_(logits: Tensor, allowed: AllowedTokensPerRow | None) -> Tensor:
     """Set all but the allowed tokens of logits (N, V) to -inf, in place."""
     return logits if allowed is None else logits.masked_fill_(allowed.disallowed(logits.size(1)), -math.inf)
 

@@ -20,7 +20,7 @@ from saccade.decoding.constraints import (
 )
 from saccade.decoding.hypothesis import IMPOSSIBLE, Hypothesis
 from saccade.decoding.penalties import length_penalty
-from saccade.decoding.screening import Screen, screen_of
+from saccade.decoding.screening import Int8Argmax, quantize_for_screening
 from saccade.decoding.stop_flag import StopFlag, check_stop
 from saccade.interface import Decoder, Memory, select
 from saccade.ops.top_k import top_k
@@ -30,7 +30,7 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]
 """A function from log-probabilities (N, V), batch indices of the rows (N,) and the position to next tokens (N,)."""
 
 
-class Live(NamedTuple):
+class LiveHypotheses(NamedTuple):
     """The rows that are not finished; batch-first, so that `select` drops finished rows."""
 
     row: Tensor  # (N,) index in the batch
@@ -65,14 +65,14 @@ def roll_out(
     """
     live = initial_rows(model, memory, constraints, symbols)
     outputs = empty_outputs(constraints)
-    screened = choose is None and not scores and constraints.on_length_only
-    screen: Screen | None = None
+    screened = choose is None and not scores and constraints.only_lengths_differ
+    screen: Int8Argmax | None = None
     for position in range(outputs.tokens.size(1)):
         check_stop(stop)
         output, state, _ = model.step(live.token, live.state, live.memory)
         projection = model.output_projection(output) if screened else None
         if position == 0:
-            screen = screen_of(projection)
+            screen = quantize_for_screening(projection)
             screened = screen is not None
         if screen is None or projection is None:
             token, log_probability = next_tokens(model.logits(output), live, position, config, symbols, choose)
@@ -91,7 +91,7 @@ def roll_out(
 
 
 def next_tokens(
-    logits: Tensor, live: Live, position: int, config: DecodingConfig, symbols: Symbols, choose: Choose | None
+    logits: Tensor, live: LiveHypotheses, position: int, config: DecodingConfig, symbols: Symbols, choose: Choose | None
 ) -> tuple[Tensor, Tensor]:
     """Return the next tokens (N,) and their log-probabilities (N,), from logits (N, V)."""
     prefixes, allowed = live.constraints.prefixes, live.constraints.allowed
@@ -104,10 +104,10 @@ def next_tokens(
     return token, log_probabilities.gather(1, token[:, None]).squeeze(1)
 
 
-def initial_rows(model: Decoder, memory: Memory, constraints: Constraints, symbols: Symbols) -> Live:
+def initial_rows(model: Decoder, memory: Memory, constraints: Constraints, symbols: Symbols) -> LiveHypotheses:
     """Return all rows of the batch before the first token."""
     row = torch.arange(memory.mask.size(0), device=memory.mask.device)
-    return Live(row, torch.full_like(row, symbols.begin), constraints, model.start(memory), memory)
+    return LiveHypotheses(row, torch.full_like(row, symbols.begin), constraints, model.start(memory), memory)
 
 
 def empty_outputs(constraints: Constraints) -> Outputs:

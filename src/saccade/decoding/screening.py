@@ -14,7 +14,7 @@ MIN_ROWS = 32
 """The minimum number of rows: quantization takes longer than a search over fewer rows."""
 
 
-class Screen:
+class Int8Argmax:
     """An int8 output layer that finds the largest logit of each row."""
 
     def __init__(self, weight: QuantizedMatrix, *, exact: bool = True) -> None:
@@ -27,9 +27,9 @@ class Screen:
         return argmax_int8(x, self.weight, suppressed, exact=self.exact)
 
 
-def screen_of(projection: OutputProjection | None) -> Screen | None:
+def quantize_for_screening(projection: OutputProjection | None) -> Int8Argmax | None:
     """Quantize an output layer for screening; None without kernels, or with too few rows to gain from it."""
     if projection is None or len(projection.inputs) < MIN_ROWS:
         return None
     weight = quantize(projection.weight.detach(), projection.bias)
-    return None if weight is None else Screen(weight, exact=quantized_form(projection.weight) is None)
+    return None if weight is None else Int8Argmax(weight, exact=quantized_form(projection.weight) is None)

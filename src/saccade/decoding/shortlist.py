@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.decoding.constraints import Allowed, TokenLists
+from saccade.decoding.constraints import AllowedTokensPerRow, TokenLists
 from saccade.decoding.hypothesis import Hypothesis
 from saccade.interface import Decoded, Decoder, Memory, OutputProjection, Shared, Step
 from saccade.ops.linear import linear
@@ -79,10 +79,10 @@ class BatchVocabulary:
         starts = torch.tensor([0, *np.cumsum([len(shortlist) for shortlist in shortlists]).tolist()])
         self.lists = TokenLists(starts, torch.searchsorted(self.tokens, torch.from_numpy(concatenated)))
 
-    def allowed(self, device: torch.device) -> Allowed:
+    def allowed(self, device: torch.device) -> AllowedTokensPerRow:
         """Return the shortlist of each sentence, in local ids."""
         lists = TokenLists(*(tensor.to(device) for tensor in self.lists))
-        return Allowed(torch.arange(len(lists.starts) - 1, device=device), Shared(lists))
+        return AllowedTokensPerRow(torch.arange(len(lists.starts) - 1, device=device), Shared(lists))
 
     def local_ids(self, tokens: Sequence[int]) -> list[int]:
         """Return the local ids of tokens."""

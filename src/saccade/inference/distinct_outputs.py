@@ -25,7 +25,7 @@ def merge_duplicates(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(best.values())
 
 
-def widened(settings: DecodingConfig) -> DecodingConfig:
+def wider_search_settings(settings: DecodingConfig) -> DecodingConfig:
     """Return the settings of a search for more hypotheses: for all of the beam, or with twice the beam."""
     beam = settings.beam if settings.nbest < settings.beam else min(2 * settings.beam, MAX_BEAM)
     return settings.model_copy(update={"beam": beam, "nbest": beam})

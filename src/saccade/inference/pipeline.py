@@ -17,7 +17,7 @@ from saccade.inference.distinct_outputs import (
     ShortListReport,
     merge_duplicates,
     merges_duplicates,
-    widened,
+    wider_search_settings,
 )
 from saccade.inference.engines.engine import DecodeRequest, DecodeResults
 from saccade.inference.long_sources import (
@@ -131,7 +131,7 @@ class Pipeline:
                 for index, candidates in distinct.items()
                 if len(candidates) < count and len(outputs[index]) >= settings.nbest
             ]
-            wider = widened(settings)
+            wider = wider_search_settings(settings)
             engine = self.translator.engine_or_none(wider, prefixes=request.prefixes is not None)
             if not few or engine is None:
                 break

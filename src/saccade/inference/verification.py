@@ -121,7 +121,7 @@ def check_cached_decoding(translator: Translator, examples: Sequence[Example]) -
         cached = stepped_outputs(model, batch, memory)[batch.mask]  # (M, D)
         largest = max(largest, largest_difference(model, cached, uncached))
         positions += len(uncached)
-    return judge(
+    return equivalence_result(
         "cached = uncached", translator.model, largest, f"{len(examples):,} sentences, {positions:,} positions"
     )
 
@@ -165,7 +165,7 @@ def check_explicit_attention(translator: Translator, examples: Sequence[Example]
         for one, other in ((fused.outputs, explicit.outputs), stepped):
             largest = max(largest, largest_difference(model, other[batch.mask], one[batch.mask]))
         records = len(recorded.attention) + len(explicit.attention)
-    return judge(
+    return equivalence_result(
         "explicit = fused", translator.model, largest, f"{len(examples):,} sentences, {records} attention records"
     )
 
@@ -189,7 +189,7 @@ def check_scores(translator: Translator, examples: Sequence[Example]) -> Equival
             largest = max(largest, score_difference(model, memory, outputs, symbols)) if outputs else largest
             count += len(outputs)
     largest = largest if count else math.inf  # a model that gives every output probability 0 has nothing to compare
-    return judge(
+    return equivalence_result(
         "scorer = search", translator.model, largest, f"{count:,} outputs of greedy search, beam search and sampling"
     )
 
@@ -358,7 +358,7 @@ def tolerance_of(model: TranslationModel) -> float:
     return max(TOLERANCES.get(parameter.dtype, FLOAT32_TOLERANCE) for parameter in model.parameters())
 
 
-def judge(name: str, model: TranslationModel, largest: float, detail: str) -> Equivalence:
+def equivalence_result(name: str, model: TranslationModel, largest: float, detail: str) -> Equivalence:
     """Return the result of a check that passes if the largest difference is within the model's tolerance."""
     tolerance = tolerance_of(model)
     return Equivalence(name, largest, tolerance, largest <= tolerance, detail)

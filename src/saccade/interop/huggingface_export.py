@@ -23,7 +23,7 @@ from saccade.data.tokenizers.tokenizer_pair import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import write_json
 from saccade.interop.huggingface_tokenizer import save_tokenizers
-from saccade.interop.transformer_names import Entry, entries, stream_order, table, to_theirs
+from saccade.interop.transformer_names import Entry, entries, residual_permutation, table, to_theirs
 from saccade.layers.positions import sinusoids
 from saccade.models.family import ModelConfig
 from saccade.models.transformer import TransformerConfig
@@ -160,7 +160,7 @@ def generation_document(config: TransformerConfig, decoding: Mapping[str, Any]) 
 
 def weights(model: nn.Module, config: TransformerConfig, tokenizers: Tokenizers) -> dict[str, Tensor]:
     """Return the tensors of model.safetensors under their Hugging Face names."""
-    order = stream_order(config.width)
+    order = residual_permutation(config.width)
     tensors = {name: tensor.float().cpu() for name, tensor in model.state_dict().items()}
     pre = config.norm == "pre"
     listed = [*entries(config.encoder_layers, config.decoder_layers, final_norms=pre)]

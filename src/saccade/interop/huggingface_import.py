@@ -29,7 +29,7 @@ from saccade.interop.huggingface_export import (
     shares_tables,
 )
 from saccade.interop.huggingface_tokenizer import TARGET, check_ids, load_tokenizer
-from saccade.interop.transformer_names import Entry, entries, stream_order, table, to_ours
+from saccade.interop.transformer_names import Entry, entries, residual_permutation, table, to_ours
 from saccade.layers.positions import sinusoids
 from saccade.models.registry import Choice, choose
 from saccade.models.transformer import TransformerConfig
@@ -187,7 +187,7 @@ def position_kind(tensors: Mapping[str, Tensor], folder: Path) -> str:
 
 def is_sinusoidal(positions: Tensor) -> bool:
     """Return whether a position table (positions, D) has sinusoids, up to half precision."""
-    expected = sinusoids(*positions.shape).index_select(1, stream_order(positions.size(1)))
+    expected = sinusoids(*positions.shape).index_select(1, residual_permutation(positions.size(1)))
     return torch.allclose(positions, expected, atol=4e-3)
 
 
@@ -212,7 +212,7 @@ def build_model(
     check_names(listed, tensors, config, folder / WEIGHTS)
     outline = choice.outline(sizes, most=4 * len(tensors) + 64).state_dict()
     check_sizes(listed, tensors, {name: tuple(tensor.shape) for name, tensor in outline.items()}, folder / WEIGHTS)
-    order = stream_order(config.width)
+    order = residual_permutation(config.width)
     converted = {entry.ours: to_ours(entry, tensors, order) for entry in listed}
     if shared:
         converted["source_embedding.table"] = converted["target_embedding.table"]
@@ -222,7 +222,7 @@ def build_model(
         converted |= {
             name: converted[name] / config.width**0.5 for name in ("source_embedding.table", "target_embedding.table")
         }
-    model: nn.Module = choice.make_unfilled(sizes)
+    model: nn.Module = choice.make_uninitialized(sizes)
     model.load_state_dict(converted)
     return model.eval()
 

@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     permutes_columns: bool = False  # True = its second dimension is the residual stream
 
 
-def stream_order(width: int) -> Tensor:
+def residual_permutation(width: int) -> Tensor:
     """Return the permutation from our residual dimensions to those of Hugging Face: sines first, then cosines."""
     return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
 
@@ -39,29 +39,29 @@ def entries(encoder_layers: int, decoder_layers: int, *, final_norms: bool) -> I
         for layer in range(layers):
             ours, theirs = f"{side}.{layer}", f"model.{side}.layers.{layer}"
             self_attention = tuple(f"{theirs}.self_attn.{part}_proj" for part in "qkv")
-            yield from linear_from_stream(f"{ours}.attention.query_key_value", *self_attention)
-            yield from linear_to_stream(f"{ours}.attention.output", f"{theirs}.self_attn.out_proj")
+            yield from linear_reading_residual(f"{ours}.attention.query_key_value", *self_attention)
+            yield from linear_writing_residual(f"{ours}.attention.output", f"{theirs}.self_attn.out_proj")
             yield from norm(f"{ours}.attention_residual.norm", f"{theirs}.self_attn_layer_norm")
             if side == "decoder":
                 cross = f"{theirs}.encoder_attn"
-                yield from linear_from_stream(f"{ours}.cross.query", f"{cross}.q_proj")
-                yield from linear_from_stream(f"{ours}.cross.key_value", f"{cross}.k_proj", f"{cross}.v_proj")
-                yield from linear_to_stream(f"{ours}.cross.output", f"{cross}.out_proj")
+                yield from linear_reading_residual(f"{ours}.cross.query", f"{cross}.q_proj")
+                yield from linear_reading_residual(f"{ours}.cross.key_value", f"{cross}.k_proj", f"{cross}.v_proj")
+                yield from linear_writing_residual(f"{ours}.cross.output", f"{cross}.out_proj")
                 yield from norm(f"{ours}.cross_residual.norm", f"{cross}_layer_norm")
-            yield from linear_from_stream(f"{ours}.feed_forward.expand", f"{theirs}.fc1")
-            yield from linear_to_stream(f"{ours}.feed_forward.contract", f"{theirs}.fc2")
+            yield from linear_reading_residual(f"{ours}.feed_forward.expand", f"{theirs}.fc1")
+            yield from linear_writing_residual(f"{ours}.feed_forward.contract", f"{theirs}.fc2")
             yield from norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
         if final_norms:
             yield from norm(f"{side}_norm", f"model.{side}.layer_norm")
 
 
-def linear_from_stream(ours: str, *theirs: str) -> Iterator[Entry]:
+def linear_reading_residual(ours: str, *theirs: str) -> Iterator[Entry]:
     """Yield the entries of a linear layer that reads from the residual stream."""
     yield Entry(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), permutes_columns=True)
     yield Entry(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs))
 
 
-def linear_to_stream(ours: str, theirs: str) -> Iterator[Entry]:
+def linear_writing_residual(ours: str, theirs: str) -> Iterator[Entry]:
     """Yield the entries of a linear layer that writes to the residual stream."""
     yield Entry(f"{ours}.weight", (f"{theirs}.weight",), permutes_rows=True)
     yield Entry(f"{ours}.bias", (f"{theirs}.bias",), permutes_rows=True)
@@ -80,7 +80,7 @@ def table(ours: str, theirs: str) -> Entry:
 
 def to_theirs(entry: Entry, tensors: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
     """Return the Hugging Face parameters of an entry, each with its own storage."""
-    concatenated = permute_stream(tensors[entry.ours].detach(), entry, order)
+    concatenated = permute_residual(tensors[entry.ours].detach(), entry, order)
     parts = concatenated.chunk(len(entry.theirs))
     return {name: part.clone().contiguous() for name, part in zip(entry.theirs, parts, strict=True)}
 
@@ -88,10 +88,10 @@ def to_theirs(entry: Entry, tensors: Mapping[str, Tensor], order: Tensor) -> dic
 def to_ours(entry: Entry, tensors: Mapping[str, Tensor], order: Tensor) -> Tensor:
     """Return our parameter of an entry."""
     concatenated = torch.cat([tensors[name].float() for name in entry.theirs])
-    return permute_stream(concatenated, entry, order.argsort())
+    return permute_residual(concatenated, entry, order.argsort())
 
 
-def permute_stream(tensor: Tensor, entry: Entry, order: Tensor) -> Tensor:
+def permute_residual(tensor: Tensor, entry: Entry, order: Tensor) -> Tensor:
     """Return a tensor with its residual-stream dimensions permuted."""
     if entry.permutes_rows:
         tensor = tensor.index_select(0, order)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from saccade.layers.masks import causal_mask
 from saccade.ops.attention_reference import masked_softmax
-from saccade.ops.dropout import dropout as drop
+from saccade.ops.dropout import dropout as apply_dropout
 
 Score = Callable[[Tensor, Tensor], Tensor]
 
@@ -82,7 +82,7 @@ def attend(
         context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
         return Attended(context, None)
     weights = masked_softmax(score(query, key), mask)
-    return Attended(weighted_sum(drop(weights, dropout, training=True), value), weights)
+    return Attended(weighted_sum(apply_dropout(weights, dropout, training=True), value), weights)
 
 
 def group_by_sentence(x: Tensor, sentences: int) -> Tensor:

@@ -127,7 +127,7 @@ class MixtureOfExperts(nn.Module):
         rows, and so on the experts of later positions; in evaluation it is computed in tiles of one size, so that a
         row's result does not depend on other rows.
         """
-        network = feed if self.training else feed_in_tiles
+        network = expert_forward if self.training else expert_forward_tiled
         weights = zip(*(weight.unbind() for weight in self.stacks()), strict=True)
         parts = rows.split(list(counts))  # type: ignore[no-untyped-call]
         return torch.cat([network(part, *own) for part, own in zip(parts, weights, strict=True)])
@@ -137,12 +137,14 @@ class MixtureOfExperts(nn.Module):
         return self.expand, self.expand_bias, self.contract, self.contract_bias
 
 
-def feed(x: Tensor, expand: Tensor, expand_bias: Tensor, contract: Tensor, contract_bias: Tensor) -> Tensor:
+def expert_forward(x: Tensor, expand: Tensor, expand_bias: Tensor, contract: Tensor, contract_bias: Tensor) -> Tensor:
     """One expert, x (n, D): FFN(x) = max(0, x W1 + b1) W2 + b2 (Vaswani et al. 2017, eq. 2)."""
     return torch.addmm(contract_bias, torch.addmm(expand_bias, x, expand).relu_(), contract)
 
 
-def feed_in_tiles(x: Tensor, expand: Tensor, expand_bias: Tensor, contract: Tensor, contract_bias: Tensor) -> Tensor:
+def expert_forward_tiled(
+    x: Tensor, expand: Tensor, expand_bias: Tensor, contract: Tensor, contract_bias: Tensor
+) -> Tensor:
     """One expert, `TILE` rows of x (n, D) at a time."""
     tiles = F.pad(x, (0, 0, 0, -len(x) % TILE)).view(-1, TILE, x.size(1))
     inner = F.relu(torch.bmm(tiles, expand.expand(len(tiles), -1, -1)) + expand_bias)  # (n, TILE, inner)

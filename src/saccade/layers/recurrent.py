@@ -122,7 +122,7 @@ class FedRecurrent(nn.Module):
 
 
 def recurrent_stack(
-    layers: Iterable[nn.Module], x: Tensor, mask: Tensor, drop: Callable[[Tensor], Tensor]
+    layers: Iterable[nn.Module], x: Tensor, mask: Tensor, apply_dropout: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, tuple[RecurrentState, ...]]:
     """Run `Recurrent` layers in turn: x (B, S, inputs) to outputs (B, S, H) and the last state of every layer.
 
@@ -131,7 +131,7 @@ def recurrent_stack(
     states: list[RecurrentState] = []
     for layer in layers:
         x, state = layer(x, mask)
-        x = drop(x)
+        x = apply_dropout(x)
         states.append(state)
     return x, tuple(states)
 

@@ -67,7 +67,7 @@ class ConvS2SConfig(ModelConfig):
     """Tie output layer and target embedding."""
 
     @model_validator(mode="after")
-    def kernel_has_a_middle(self) -> ConvS2SConfig:
+    def check_kernel_is_odd(self) -> ConvS2SConfig:
         """Check that the kernel is odd: the encoder's convolutions are centered."""
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel {self.kernel} has no middle: give an odd number")

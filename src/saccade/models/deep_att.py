@@ -92,7 +92,7 @@ class FastForward(nn.Module):
         """Compute all positions at once, from a zero state: x (B, T, inputs) to h (B, T, H)."""
         return self.recurrent(x)[0]  # type: ignore[no-any-return]
 
-    def feed(self, x: Tensor) -> Tensor:
+    def fast_forward_projection(self, x: Tensor) -> Tensor:
         """Return the first entries of f = W x + b: (…, inputs) to (…, passed)."""
         weight, _, bias, _ = RecurrentWeights.of(self.recurrent.layer)
         return F.linear(x, weight[: self.passed], bias[: self.passed])
@@ -148,7 +148,8 @@ class DeepAtt(nn.Module):
         for layer in layers:
             hidden = layer(reverse(x, mask) if backwards else x)  # (B, S, H)
             hidden = reverse(hidden, mask) if backwards else hidden
-            x = torch.cat([layer.feed(x), self.drop(hidden)], -1)  # (B, S, 3H), 5H at the top
+            fast_forward = layer.fast_forward_projection(x)
+            x = torch.cat([fast_forward, self.apply_dropout(hidden)], -1)  # (B, S, 3H), 5H at the top
             backwards = not backwards
         return x
 
@@ -166,12 +167,12 @@ class DeepAtt(nn.Module):
             contexts.append(attended.context)
             weights.append(attended.weights)
         hidden = torch.stack(hiddens, 1)  # (B, T, H)
-        feed = self.feed_bottom(projected.transpose(0, 1), torch.stack(contexts, 1))
+        fast_forward = self.bottom_fast_forward_projection(projected.transpose(0, 1), torch.stack(contexts, 1))
         for layer in self.upper_layers():
-            x = torch.cat([feed, self.drop(hidden)], -1)  # (B, T, 3H)
-            feed, hidden = layer.feed(x), layer(x)  # (B, T, 2H), 4H at the top; (B, T, H)
+            x = torch.cat([fast_forward, self.apply_dropout(hidden)], -1)  # (B, T, 3H)
+            fast_forward, hidden = layer.fast_forward_projection(x), layer(x)  # (B, T, 2H), 4H at the top; (B, T, H)
         records = (Attention("cross", 0, torch.stack(weights, 2)),) if record else ()  # (B, 1, T, S)
-        return Decoded(self.read_out(feed, hidden), records)
+        return Decoded(self.read_out(fast_forward, hidden), records)
 
     def start(self, memory: Memory) -> DeepAttState:
         """Return the initial state, zeros: the first attention weights depend on the source alone."""
@@ -183,24 +184,24 @@ class DeepAtt(nn.Module):
         projected = self.bottom.project(self.target_embedding(token))  # (N, 4H)
         attended = self.attention(state.layers[0].hidden, state.keys.value, memory)
         states = [self.bottom(projected, attended.context, state.layers[0])]
-        feed = self.feed_bottom(projected, attended.context)
+        fast_forward = self.bottom_fast_forward_projection(projected, attended.context)
         for layer, past in zip(self.upper_layers(), state.layers[1:], strict=True):
-            x = torch.cat([feed, self.drop(states[-1].hidden)], -1)  # (N, 3H)
+            x = torch.cat([fast_forward, self.apply_dropout(states[-1].hidden)], -1)  # (N, 3H)
             states.append(layer.recurrent.step(x, past))
-            feed = layer.feed(x)
+            fast_forward = layer.fast_forward_projection(x)
         records = (Attention("cross", 0, split_hypotheses(attended.weights[:, None])),) if record else ()
-        return Step(self.read_out(feed, states[-1].hidden), DeepAttState(tuple(states), state.keys), records)
+        return Step(self.read_out(fast_forward, states[-1].hidden), DeepAttState(tuple(states), state.keys), records)
 
-    def feed_bottom(self, projected: Tensor, contexts: Tensor) -> Tensor:
+    def bottom_fast_forward_projection(self, projected: Tensor, contexts: Tensor) -> Tensor:
         """Return the first entries of f^1 = W [y, c] of the bottom decoder layer, from W y (…, 4H) and c (…, M)."""
         passed = self.bottom_passed
         return projected[..., :passed] + F.linear(contexts, self.bottom.fed.weight[:passed])
 
-    def read_out(self, feed: Tensor, hidden: Tensor) -> Tensor:
+    def read_out(self, fast_forward: Tensor, hidden: Tensor) -> Tensor:
         """Map f (…, 4H) and h (…, H) of the top layer to the input of the output layer (…, E)."""
-        return self.readout(torch.cat([feed, self.drop(hidden)], -1))  # type: ignore[no-any-return]
+        return self.readout(torch.cat([fast_forward, self.apply_dropout(hidden)], -1))  # type: ignore[no-any-return]
 
-    def drop(self, x: Tensor) -> Tensor:
+    def apply_dropout(self, x: Tensor) -> Tensor:
         """Apply dropout, Dr in the paper."""
         return dropout(x, self.probability, self.training)
 

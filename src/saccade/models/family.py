@@ -73,5 +73,5 @@ class Family(NamedTuple):
     preset_recipes: Mapping[str, Mapping[str, Any]] = NOTHING  # default settings of a run for single presets
     variants: Sequence[Mapping[str, Any]] = ()  # settings that change the forward pass, for the contract tests
     attention: frozenset[AttentionKind] = frozenset({"cross"})  # the kinds of attention weights that it records
-    unordered: Mapping[str, Any] | None = None  # settings that make the encoder permutation-equivariant, if any
+    permutation_equivariant_settings: Mapping[str, Any] | None = None  # of the encoder, if there are any
     costs_of: Callable[[Any], Costs] | None = None  # if the costs depend on the settings

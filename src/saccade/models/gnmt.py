@@ -101,7 +101,7 @@ class Gnmt(nn.Module):
         assert isinstance(source.values, Tensor)
         x = self.both_ways.outputs(self.source_embedding(source.values), source.mask)  # (B, S, 2D)
         for number, layer in enumerate(self.encoder, start=1):
-            output, _ = layer(self.drop(x))
+            output, _ = layer(self.apply_dropout(x))
             x = self.add(number, output, x)  # (B, S, D)
         return Memory(x, source.mask)
 
@@ -114,17 +114,17 @@ class Gnmt(nn.Module):
         weights: list[Tensor] = []
         for inputs in projected.unbind(0):
             attended = self.attention(state.hidden, keys, memory)  # the query is y_{i-1} in eq. 4
-            state = self.bottom(inputs, self.drop(attended.context), state)
+            state = self.bottom(inputs, self.apply_dropout(attended.context), state)
             hiddens.append(state.hidden)
             contexts.append(attended.context)
             weights.append(attended.weights)
         x = torch.stack(hiddens, 1)  # (B, T, D)
         context = torch.stack(contexts, 1)  # (B, T, M)
         for number, layer in enumerate(self.decoder, start=1):
-            output, _ = layer(self.drop(torch.cat([x, context], -1)))
+            output, _ = layer(self.apply_dropout(torch.cat([x, context], -1)))
             x = self.add(number, output, x)  # (B, T, D)
         records = (Attention("cross", 0, torch.stack(weights, 2)),) if record else ()  # (B, 1, T, S)
-        return Decoded(self.drop(x), records)
+        return Decoded(self.apply_dropout(x), records)
 
     def start(self, memory: Memory) -> GnmtState:
         """Return the initial state, zeros: the first attention weights depend on the source alone."""
@@ -138,20 +138,20 @@ class Gnmt(nn.Module):
         """Decode one position: token (N,), N = B·W."""
         projected = self.bottom.project(self.target_embedding(token))  # (N, 4D)
         attended = self.attention(state.layers[0].hidden, state.keys.value, memory)
-        context = self.drop(attended.context)  # (N, M)
+        context = self.apply_dropout(attended.context)  # (N, M)
         states = [self.bottom(projected, context, state.layers[0])]
         x = states[0].hidden  # (N, D)
         for number, (layer, past) in enumerate(zip(self.upper_layers(), state.layers[1:], strict=True), start=1):
-            states.append(layer.step(self.drop(torch.cat([x, attended.context], -1)), past))
+            states.append(layer.step(self.apply_dropout(torch.cat([x, attended.context], -1)), past))
             x = self.add(number, states[-1].hidden, x)  # (N, D)
         records = (Attention("cross", 0, split_hypotheses(attended.weights[:, None])),) if record else ()
-        return Step(self.drop(x), GnmtState(tuple(states), state.keys), records)
+        return Step(self.apply_dropout(x), GnmtState(tuple(states), state.keys), records)
 
     def add(self, number: int, output: Tensor, x: Tensor) -> Tensor:
         """Return x^i = m^i + x^{i-1} from the third layer on (eq. 6); the layers are counted from 0."""
         return output + x if number >= self.residual_from else output
 
-    def drop(self, x: Tensor) -> Tensor:
+    def apply_dropout(self, x: Tensor) -> Tensor:
         """Apply dropout between layers (Zaremba et al. 2014)."""
         return dropout(x, self.probability, self.training)
 

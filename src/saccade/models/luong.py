@@ -104,7 +104,7 @@ class Luong(nn.Module):
         assert isinstance(source.values, Tensor)
         x = self.source_embedding(source.values)  # (B, S, E)
         x = reverse(x, source.mask) if self.reverse_source else x
-        x, lasts = recurrent_stack(self.encoder, x, source.mask, self.drop)  # (B, S, D)
+        x, lasts = recurrent_stack(self.encoder, x, source.mask, self.apply_dropout)  # (B, S, D)
         states = reverse(x, source.mask) if self.reverse_source else x  # the memory is in source order
         return Memory(states, source.mask, extra=lasts)
 
@@ -117,10 +117,10 @@ class Luong(nn.Module):
         else:
             x = embedded
             for layer, first in zip(self.decoder, state.layers, strict=True):
-                x = self.drop(layer(x, None, first)[0])  # (B, T, D)
+                x = self.apply_dropout(layer(x, None, first)[0])  # (B, T, D)
             attended = self.attend(x, state.keys.value, memory)
         records = (Attention("cross", 0, attended.weights[:, None]),) if record else ()
-        return Decoded(self.drop(attended.attentional), records)
+        return Decoded(self.apply_dropout(attended.attentional), records)
 
     def decode_with_input_feeding(self, embedded: Tensor, state: LuongState, memory: Memory) -> AttentionalStates:
         """Decode embedded (B, T, E) step by step: h̃_{t-1} is an input of step t."""
@@ -143,7 +143,7 @@ class Luong(nn.Module):
             else:
                 assert isinstance(layer, Recurrent)
                 layers.append(layer.step(x, past))
-            x = self.drop(layers[-1].hidden)
+            x = self.apply_dropout(layers[-1].hidden)
         return x, tuple(layers)
 
     def start(self, memory: Memory) -> LuongState:
@@ -159,7 +159,7 @@ class Luong(nn.Module):
         attended = self.attend(group_by_sentence(x, len(memory.mask)), state.keys.value, memory)
         attentional = attended.attentional.flatten(0, 1)  # (N, D)
         records = (Attention("cross", 0, split_hypotheses(attended.weights[:, None])),) if record else ()
-        return Step(self.drop(attentional), LuongState(layers, attentional, state.keys), records)
+        return Step(self.apply_dropout(attentional), LuongState(layers, attentional, state.keys), records)
 
     def attend(self, states: Tensor, keys: Tensor, memory: Memory) -> AttentionalStates:
         """Map states h_t (B, T, D) to h̃_t: score, softmax, context, combination (section 3.1, eqs. 5 and 7)."""
@@ -175,7 +175,7 @@ class Luong(nn.Module):
         # weights (B, T, S), context (B, T, D)
         return AttentionalStates(torch.tanh(self.combine(torch.cat([context, states], -1))), weights)
 
-    def drop(self, x: Tensor) -> Tensor:
+    def apply_dropout(self, x: Tensor) -> Tensor:
         """Apply dropout, in training."""
         return dropout(x, self.probability, self.training)
 

@@ -24,7 +24,7 @@ FILLING = {"normal_", "uniform_", "fill_", "zero_", "__setitem__"}
 ELEMENTWISE = {"mul", "__mul__", "__rmul__", "div", "__truediv__", "exp", "sin", "cos", "float"}
 
 
-class Shapes(TorchFunctionMode):
+class ShapeOnlyMode(TorchFunctionMode):
     """Computes only shapes for the functions that constructors call.
 
     All other functions run on PyTorch's meta device. It supports these too, but imports its compiler for them, which
@@ -44,7 +44,7 @@ class Shapes(TorchFunctionMode):
         return func(*args, **named)
 
 
-class Unfilled(TorchFunctionMode):
+class SkipInit(TorchFunctionMode):
     """Skips the random initialization of parameters in constructors."""
 
     def __torch_function__(
@@ -55,15 +55,15 @@ class Unfilled(TorchFunctionMode):
         return filled if random and isinstance(filled, nn.Parameter) else func(*args, **(kwargs or {}))
 
 
-def unfilled() -> TorchFunctionMode:
+def skip_init() -> TorchFunctionMode:
     """Skip random initialization while active: it takes half of the time of loading a model."""
-    return Unfilled()
+    return SkipInit()
 
 
 def outline(make: Callable[[], nn.Module], most: int = MAX_TENSORS) -> nn.Module:
     """Build the outline of what `make` builds; ValueError if that fails or has more than `most` tensors."""
     try:
-        with at_most(most), torch.device("meta"), Shapes():
+        with at_most(most), torch.device("meta"), ShapeOnlyMode():
             return make()
     except (TypeError, OverflowError, RuntimeError):
         raise ValueError("these settings give tensors of an impossible size") from None

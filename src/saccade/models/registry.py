@@ -13,7 +13,7 @@ from saccade.config import build, merge
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.interface import VocabularySizes
 from saccade.models.family import Costs, Family, ModelConfig
-from saccade.models.outline import MAX_TENSORS, check_memory, outline, unfilled
+from saccade.models.outline import MAX_TENSORS, check_memory, outline, skip_init
 from saccade.untrusted_files import shown
 
 FAMILIES = {
@@ -44,9 +44,9 @@ class Choice(NamedTuple):
         """Build a model with random weights, without the checks of `build`."""
         return load_family(self.family).model(self.config, sizes)
 
-    def make_unfilled(self, sizes: VocabularySizes) -> Any:
+    def make_uninitialized(self, sizes: VocabularySizes) -> Any:
         """Build a model with uninitialized weights, for callers that load all of them."""
-        with unfilled():
+        with skip_init():
             return self.make(sizes)
 
     def outline(self, sizes: VocabularySizes, most: int = MAX_TENSORS) -> nn.Module:

@@ -87,7 +87,7 @@ class Seq2Seq(nn.Module):
         x = self.source_embedding(source.values)  # (B, S, E)
         if self.reverse_source:
             x = reverse(x, source.mask)
-        x, lasts = recurrent_stack(self.encoder, x, source.mask, self.drop)  # (B, S, D)
+        x, lasts = recurrent_stack(self.encoder, x, source.mask, self.apply_dropout)  # (B, S, D)
         return Memory(x, source.mask, extra=lasts)
 
     def decode(self, prefix: Tensor, memory: Memory, *, record: bool = False) -> Decoded:
@@ -97,7 +97,7 @@ class Seq2Seq(nn.Module):
         if state.context is not None:
             x = torch.cat([x, state.context[:, None].expand(-1, x.size(1), -1)], -1)  # (B, T, E + D)
         for layer, first in zip(self.decoder, state.layers, strict=True):
-            x = self.drop(layer(x, None, first)[0])  # (B, T, D)
+            x = self.apply_dropout(layer(x, None, first)[0])  # (B, T, D)
         return Decoded(x)
 
     def start(self, memory: Memory) -> Seq2SeqState:
@@ -114,10 +114,10 @@ class Seq2Seq(nn.Module):
         for layer, past in zip(self.decoder, state.layers, strict=True):
             assert isinstance(layer, Recurrent)
             states.append(layer.step(x, past))
-            x = self.drop(states[-1].hidden)  # (N, D)
+            x = self.apply_dropout(states[-1].hidden)  # (N, D)
         return Step(x, Seq2SeqState(tuple(states), state.context))
 
-    def drop(self, x: Tensor) -> Tensor:
+    def apply_dropout(self, x: Tensor) -> Tensor:
         """Apply dropout, in training."""
         return dropout(x, self.probability, self.training)
 

@@ -94,14 +94,14 @@ class TransformerConfig(ModelConfig):
     """Tie output layer and target embedding (section 3.4)."""
 
     @model_validator(mode="after")
-    def heads_divide_width(self) -> TransformerConfig:
+    def check_heads_divide_width(self) -> TransformerConfig:
         """Check that the width can be split into heads."""
         if self.width % self.heads:
             raise ValueError(f"width {self.width} cannot be shared evenly by {self.heads} heads")
         return self
 
     @model_validator(mode="after")
-    def positions_have_room(self) -> TransformerConfig:
+    def check_position_width(self) -> TransformerConfig:
         """Check that there are position vectors to concatenate, narrower than the model."""
         if self.position_use == "concatenate":
             if self.positions == "none":
@@ -111,7 +111,7 @@ class TransformerConfig(ModelConfig):
         return self
 
     @model_validator(mode="after")
-    def experts_can_be_chosen(self) -> TransformerConfig:
+    def check_experts(self) -> TransformerConfig:
         """Check that there are at least two experts, at least k, and a layer that has them."""
         if not self.experts:
             return self
@@ -406,6 +406,6 @@ FAMILY = Family(
         {"position_use": "concatenate", "position_width": 6, "positions": "learned", "tie_output": False},
     ),
     attention=frozenset({"encoder-self", "decoder-self", "cross"}),
-    unordered={"positions": "none", "position_use": "add", "radius": None, "cross_radius": None},
+    permutation_equivariant_settings={"positions": "none", "position_use": "add", "radius": None, "cross_radius": None},
     costs_of=lambda config: FULL if config.radius is None else RESTRICTED,
 )

@@ -101,7 +101,7 @@ class Buffers(NamedTuple):
 def supports(request: SearchRequest, constraints: Constraints) -> bool:
     """Return whether the kernel supports a request."""
     config = request.config
-    plain = request.prefixes is None and request.allowed is None and constraints.on_length_only
+    plain = request.prefixes is None and request.allowed is None and constraints.only_lengths_differ
     small = config.beam <= MAX_BEAM and int(constraints.limits.max()) <= MAX_OUTPUT_LENGTH
     return plain and small and not config.sample and not config.coverage_beta
 

@@ -20,7 +20,7 @@ from saccade.plots.figure import new_figure, save_figure
 from saccade.plots.text_blocks import (
     LETTER,
     POINTS_PER_INCH,
-    isolated,
+    isolate_right_to_left,
     label_of,
     line_inches,
     measure,
@@ -144,7 +144,7 @@ def arrange(
     caption_tops: list[float] = []
     for index, row in enumerate(rows):
         lines = [
-            [isolated(line) for line in wrap(panel.caption, room, CAPTION_FONT, MAX_CAPTION_LINES)]
+            [isolate_right_to_left(line) for line in wrap(panel.caption, room, CAPTION_FONT, MAX_CAPTION_LINES)]
             for panel, room in zip(row, caption_widths, strict=False)
         ]
         captions.append(lines)

@@ -27,10 +27,10 @@ class TextSize(NamedTuple):
 
 def label_of(piece: str, length: int = MAX_LABEL_LENGTH) -> str:
     """Return a piece as an axis label: visible, shortened, isolated if it is written from right to left."""
-    return isolated(clip(visible(piece), length))
+    return isolate_right_to_left(clip(visible(piece), length))
 
 
-def isolated(text: str) -> str:
+def isolate_right_to_left(text: str) -> str:
     """Isolate a text with letters that are written from right to left, so that its neighbors keep their order."""
     if any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text):
         return f"{FIRST_STRONG_ISOLATE}{text}{POP_ISOLATE}"
@@ -94,5 +94,5 @@ def wrapped_title(title: Mapping[str, str], inches: float, font: float, max_line
     for name, text in title.items():
         prefix = f"{name}: "
         parts = wrap(text, inches - LETTER * font * len(prefix) / POINTS_PER_INCH, font, max_lines)
-        lines += [("" if index else prefix) + isolated(part) for index, part in enumerate(parts or [""])]
+        lines += [("" if index else prefix) + isolate_right_to_left(part) for index, part in enumerate(parts or [""])]
     return lines

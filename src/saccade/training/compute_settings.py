@@ -17,7 +17,7 @@ from saccade.training.config import TrainingConfig
 Autocast = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
-class Compute(NamedTuple):
+class ComputeSettings(NamedTuple):
     """Device and precision of a process, with `auto` resolved for this machine."""
 
     device: torch.device
@@ -30,15 +30,15 @@ class Compute(NamedTuple):
         return partial(torch.autocast, self.device.type, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext
 
 
-def resolve_compute(config: TrainingConfig, local_rank: int = 0) -> Compute:
+def resolve_compute(config: TrainingConfig, local_rank: int = 0) -> ComputeSettings:
     """Resolve device and precision on this machine; `local_rank` selects the GPU.
 
     `auto` is bf16 on a GPU with hardware support, else float32: the CPU is faster in float32.
     """
     device = choose_device(config.device, local_rank)
     if config.precision != "auto":
-        return Compute(device, config.precision)
-    return Compute(device, "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32")
+        return ComputeSettings(device, config.precision)
+    return ComputeSettings(device, "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32")
 
 
 def configure_process(config: TrainingConfig) -> None:

@@ -257,7 +257,7 @@ class Silent:
 
 def test_inspection_of_a_run_from_a_start_model(config):
     found = inspect(config(), Silent())
-    assert not found.faulty
+    assert not found.has_errors
     assert found.vocabulary is not None
     assert "char" in found.vocabulary
     assert found.forecast is not None

@@ -102,7 +102,7 @@ class LexiconOptions:
 
 
 @dataclass(frozen=True)
-class System:
+class ModelOrEnsemble:
     """One model or an ensemble that decodes."""
 
     run: Path
@@ -111,7 +111,7 @@ class System:
     weights: tuple[float, ...] | None = None
 
     @classmethod
-    def from_options(cls, run: Path, options: EnsembleOptions) -> System:
+    def from_options(cls, run: Path, options: EnsembleOptions) -> ModelOrEnsemble:
         """Return the system that the options name; --ensemble-mean and --ensemble-weights need --ensemble."""
         if not options.ensemble:
             for name in ("ensemble_mean", "ensemble_weights"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade import messages
-from saccade.cli.options.model import System
+from saccade.cli.options.model import ModelOrEnsemble
 from saccade.cli.output.atomic_file import write_text_atomically
 from saccade.file_names import is_file_name
 from saccade.folder import json_text
@@ -24,7 +24,7 @@ def to_json(
     report: Report,
     comparisons: Sequence[Comparison],
     files: dict[str, Any],
-    system: System | None,
+    system: ModelOrEnsemble | None,
     settings: DecodingConfig | None,
 ) -> dict[str, Any]:
     """Return the report with the files and settings that it depends on."""

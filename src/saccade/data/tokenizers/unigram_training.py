@@ -95,11 +95,11 @@ def train_unigram(words: Mapping[str, int], size: int) -> list[ScoredPiece]:
     texts = [string[start : start + length] for start, length in zip(pieces.starts, pieces.lengths, strict=True)]
     scored = [ScoredPiece(text, float(score)) for text, score in zip(texts, pieces.scores, strict=True)]
     alphabet, others = scored[: pieces.required], scored[pieces.required :]
-    best = sorted(others, key=by_falling_score)[: size - len(alphabet)]
-    return sorted([*alphabet, *best], key=by_falling_score)
+    best = sorted(others, key=descending_score_key)[: size - len(alphabet)]
+    return sorted([*alphabet, *best], key=descending_score_key)
 
 
-def by_falling_score(entry: ScoredPiece) -> tuple[float, str]:
+def descending_score_key(entry: ScoredPiece) -> tuple[float, str]:
     """Sort key of a vocabulary: by falling score, then by piece."""
     return -entry.score, entry.piece
 

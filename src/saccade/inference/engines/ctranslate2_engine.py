@@ -105,7 +105,7 @@ class CTranslate2Engine:
         batches = [Batch(indices, limit(lengths[indices[0]])) for indices in length_batches(fitting, batch_tokens)]
         options, divisors = self.options(settings), self.divisors(settings)
         starts = [partial(self.start, request, batch, options) for batch in batches]
-        running = start_ahead(starts, BATCHES_PER_WORKER * self.workers)
+        running = prefetch(starts, BATCHES_PER_WORKER * self.workers)
 
         def results() -> DecodeResults:
             unsolved = [index for index, length in enumerate(lengths) if length and not self.fits(length, settings)]
@@ -254,7 +254,7 @@ def is_busy() -> bool:
 Started = TypeVar("Started")
 
 
-def start_ahead(starts: Sequence[Callable[[], Started]], ahead: int) -> Iterator[Started]:
+def prefetch(starts: Sequence[Callable[[], Started]], ahead: int) -> Iterator[Started]:
     """Call `starts` in order and yield the results: the first `ahead` now, one more whenever a result is taken."""
     running = deque(start() for start in starts[:ahead])
 

@@ -30,7 +30,7 @@ class Likelihood:
 
     def loss(self, model: EncoderDecoder, batch: Batch) -> Loss:
         """Sum the loss over all target tokens; padding does not reach the output layer."""
-        batch = twice(batch) if self.r_drop else batch
+        batch = duplicate_batch(batch) if self.r_drop else batch
         memory = model.encode(batch.source)
         decoded = model.decode(batch.prefix, memory)
         real = batch.target_mask.flatten().nonzero().squeeze(1)  # (N,)
@@ -46,7 +46,7 @@ class Likelihood:
         return Loss(total, targets.numel(), {"nll": float(likelihood), **sums})
 
 
-def twice(batch: Batch) -> Batch:
+def duplicate_batch(batch: Batch) -> Batch:
     """Return the batch concatenated with itself."""
     rows = torch.arange(batch.target.size(0), device=batch.target.device)
     return batch.take(torch.cat([rows, rows]))

@@ -29,7 +29,7 @@ class ExaminedFiles:
     reports: dict[str, DataReport] = field(default_factory=dict)
 
     @property
-    def faulty(self) -> bool:
+    def has_errors(self) -> bool:
         """Whether there is an error."""
         return any(remark.severity == "error" for remark in self.remarks)
 

@@ -90,7 +90,7 @@ class Inspection:
     disk_bytes: int | None = None  # for checkpoints and models
 
     @property
-    def faulty(self) -> bool:
+    def has_errors(self) -> bool:
         """Whether there is an error that would stop training or make it useless."""
         return any(remark.severity == "error" for remark in self.remarks)
 
@@ -132,7 +132,7 @@ class Inspection:
             }
             tokens.append({"use": one.use, "pairs": one.pairs, **sides})
         return {
-            "faulty": self.faulty,
+            "has_errors": self.has_errors,
             "inputs": [asdict(given) for given in self.inputs],
             "remarks": [asdict(remark) for remark in self.remarks],
             "reports": {use: report.to_json() for use, report in self.reports.items()},

@@ -22,7 +22,7 @@ from saccade.errors import SaccadeError
 from saccade.model_folder import vocabulary_sizes
 from saccade.training.checkpoints.start_from_model import StartModel, copy_start_weights, load_start_model
 from saccade.training.checkpoints.start_settings import find_start_folder
-from saccade.training.compute_settings import Compute, configure_process, resolve_compute
+from saccade.training.compute_settings import ComputeSettings, configure_process, resolve_compute
 from saccade.training.config import RunConfig
 from saccade.training.config_resolution import check_complete
 from saccade.training.objectives.factory import make_objective
@@ -52,7 +52,7 @@ def inspect(
     start = inspector.load_start()
     files = examine_files(config.data, listener, test_source=test_source, test_target=test_target)
     inspector.remarks += files.remarks
-    ready = not files.faulty and (start is not None or config.training.start is None)
+    ready = not files.has_errors and (start is not None or config.training.start is None)
     data = inspector.load_data() if ready else None
     if data is not None:
         inspector.count_tokens(data)
@@ -78,7 +78,7 @@ class Inspector:
         what = error.what if error.where is None else f"{error.where}: {error.what}"
         self.remarks.append(Remark("error", what, hint=error.hint))
 
-    def check_settings(self) -> Compute | None:
+    def check_settings(self) -> ComputeSettings | None:
         """Check settings and output directory; return device and precision, None after an error."""
         if self.config.output is not None:
             output = Path(self.config.output)
@@ -134,7 +134,9 @@ class Inspector:
         self.found.update(batches=sampler.batches_per_epoch, padding=sampler.padding)
         return sampler
 
-    def check_model(self, data: RunData, sampler: BatchSampler, compute: Compute, start: StartModel | None) -> None:
+    def check_model(
+        self, data: RunData, sampler: BatchSampler, compute: ComputeSettings, start: StartModel | None
+    ) -> None:
         """Build the model, run its longest batch, and forecast memory, time and disk space."""
         training = self.config.training
         device = compute.device

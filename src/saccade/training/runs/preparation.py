@@ -32,7 +32,7 @@ from saccade.training.checkpoints.checkpoint import (
 from saccade.training.checkpoints.resume_checks import environment_changes, numeric_environment
 from saccade.training.checkpoints.start_from_model import StartModel, copy_start_weights, load_recorded_start
 from saccade.training.checkpoints.start_settings import find_start_folder
-from saccade.training.compute_settings import Compute, compile_layers
+from saccade.training.compute_settings import ComputeSettings, compile_layers
 from saccade.training.config import RunConfig
 from saccade.training.learning_rate_schedule import make_schedule
 from saccade.training.loop import Loop, make_loop
@@ -62,7 +62,7 @@ class RunContext:
     config: RunConfig
     choice: Choice
     directory: RunDirectory
-    compute: Compute
+    compute: ComputeSettings
     group: Group
     tracker: Tracker
     resumed: bool = False

@@ -23,7 +23,7 @@ def check_run_directory(directory: RunDirectory) -> None:
             where=str(path),
             hint=f"name the run directory: --resume {path.absolute().parent}",
         )
-    left = remains(directory)
+    left = existing_results(directory)
     if left:
         raise SaccadeError(
             f"{directory.config.name} is missing, so the run cannot be resumed; left: {', '.join(left)}",
@@ -45,7 +45,7 @@ def check_checkpoints_exist(directory: RunDirectory, checkpoint_every: int) -> N
     """
     if has_checkpoint(directory.checkpoints) or not had_checkpoint(directory, checkpoint_every):
         return
-    left = remains(directory)
+    left = existing_results(directory)
     raise SaccadeError(
         "contains no checkpoint, but the run had one" + (f"; left: {', '.join(left)}" if left else ""),
         where=str(directory.checkpoints),
@@ -86,7 +86,7 @@ def last_logged_step(directory: RunDirectory) -> int:
     return max(steps, default=0)
 
 
-def remains(directory: RunDirectory) -> list[str]:
+def existing_results(directory: RunDirectory) -> list[str]:
     """Return the names of the results that a run directory still has."""
     results = (directory.last, directory.best, directory.metrics)
     found = [path.name for path in results if path.exists()]

@@ -24,7 +24,7 @@ class TrainingBar:
             if not messages.shows_progress():
                 return
             columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-            stream = cast(IO[str], messages.ForgivingStream(sys.stderr))
+            stream = cast(IO[str], messages.ErrorDiscardingStream(sys.stderr))
             console = Console(file=stream, highlight=False, soft_wrap=True)
             self._bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
             self._bar.start()
