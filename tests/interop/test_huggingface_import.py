@@ -123,7 +123,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "fewer layers": ({"encoder_layers": 1}, "is not part of the model"),
     "another width": ({"d_model": 32}, r"is \(16, 16\), not \(32, 32\)"),
     "huge width": ({"d_model": 2**40}, "weights would take|impossible size"),
-    "no width": ({"d_model": None}, "'width' cannot be None"),
+    "no width": ({"d_model": None}, "width' cannot be None"),
     "text for a width": ({"d_model": "wide"}, "'width' cannot be 'wide'"),
     "very many layers": ({"encoder_layers": 10**9}, "more layers than"),
 }
