@@ -14,8 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from saccade.errors import InputFileError, SaccadeError, UsageError, did_you_mean, nearest
 from saccade.strict_yaml import RecipeLoader
+from saccade.toolkit_aliases import options_for_alias
 from saccade.untrusted_files import check_plain, read_text, shown
-from saccade.usual_names import options_called
 
 MAX_YAML_BYTES = 2**18  # enough for some thousand paths; the parser needs some seconds for this size
 
@@ -141,10 +141,10 @@ def suggest_setting(kind: type[BaseModel], path: list[str], prefix: str) -> str:
     name, valid = hyphenated(path[-1]), siblings(kind, path)
     group = hyphenated(prefix + "".join(f"{part}." for part in path[:-1]))
     known = [*(f"{group}{one}" for one in valid), *(f"{prefix}{one}" for one in setting_names(kind))]
-    usual = [option.removeprefix("--") for option in options_called(name, [f"--{one}" for one in known])]
-    if not usual:
+    aliases = [option.removeprefix("--") for option in options_for_alias(name, [f"--{one}" for one in known])]
+    if not aliases:
         return did_you_mean(name, valid)
-    listed = "' or '".join(usual)
+    listed = "' or '".join(aliases)
     return f"did you mean '{listed}'? (valid: {', '.join(sorted(valid))})"
 
 

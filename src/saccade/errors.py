@@ -6,7 +6,7 @@ import difflib
 import errno
 from collections.abc import Iterable
 
-from saccade.usual_names import value_called
+from saccade.toolkit_aliases import value_for_alias
 
 MAX_NAMES = 60  # valid names listed in a message
 MAX_NAME_LENGTH = 80  # characters of a name shown in a message
@@ -94,7 +94,7 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid name that other toolkits call `name`, else the most similar one, or None if none is similar."""
     names = list(valid)
     matches = difflib.get_close_matches(name[:MAX_NAME_LENGTH], names, n=1, cutoff=0.6)
-    return value_called(name, names) or (matches[0] if matches else None)
+    return value_for_alias(name, names) or (matches[0] if matches else None)
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

@@ -15,13 +15,13 @@ Lines = list[tuple[str, str]]
 
 
 def good_pairs(count: int = 200) -> Lines:
-    """Return different pairs without faults."""
+    """Return different pairs without issues."""
     names = [f"{NUMBERS[n // 100 % 10]} {NUMBERS[n // 10 % 10]} {NUMBERS[n % 10]}" for n in range(count)]
     return [(name, " ".join(reversed(name.split())) + " !") for name in names]
 
 
 class BadData(NamedTuple):
-    """Training and validation pairs with a fault, and the settings with which it is a warning."""
+    """Training and validation pairs with an issue, and the settings with which it is a warning."""
 
     kinds: int  # number of warnings expected at least
     train: Callable[[Lines], Lines] = lambda pairs: pairs
@@ -70,17 +70,17 @@ def test_training_warns_of_everything_that_check_warns_of(name: str, tmp_path: P
         (tmp_path / "valid.tsv").write_text(lines(case.valid(good_pairs(220)[200:])), encoding="utf-8")
         arguments += ["--valid-source", str(tmp_path / "valid.tsv")]
     checked = saccade("check", *arguments, "--no-model", "--json")
-    remarks = json.loads(checked.out)["remarks"]
-    expected = [remark for remark in remarks if remark["severity"] != "information"]
+    findings = json.loads(checked.out)["findings"]
+    expected = [finding for finding in findings if finding["severity"] != "information"]
     assert len(expected) >= max(1, case.kinds)
     for attempt in ("built", "reused"):  # the second run reads the token cache
         trained = saccade("train", *arguments, "--training.max-steps", 1, "--output", tmp_path / attempt)
         if trained.code:
             assert checked.code == trained.code
         logged = (tmp_path / attempt / "train.log").read_text(encoding="utf-8") if not trained.code else trained.err
-        for remark in expected:
-            assert f"{remark['severity']}: {remark['what']}" in trained.err
-            assert remark["what"] in logged
+        for finding in expected:
+            assert f"{finding['severity']}: {finding['what']}" in trained.err
+            assert finding["what"] in logged
 
 
 def lines(pairs: Lines) -> str:

@@ -12,7 +12,7 @@ from saccade.inference.engines import selection
 from saccade.inference.engines.selection import USE_FLOAT32
 from saccade.inference.loading import load
 from saccade.inference.translator import Translator
-from saccade.ops.int8_linear import int8_available, quantized_form
+from saccade.ops.int8_linear import int8_available, int8_copy
 
 pytestmark = pytest.mark.usefixtures("without_compiler")
 
@@ -45,11 +45,11 @@ def test_int8_without_support_is_an_error(folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_int8_on_torch(folder, beam):
     exact, quantized = (load(folder, "cpu", engine="torch", precision=kind) for kind in ("float32", "int8"))
-    weights = [quantized_form(weight) for weight in quantized.plan.compiled.model.parameters() if weight.dim() == 2]
+    weights = [int8_copy(weight) for weight in quantized.plan.compiled.model.parameters() if weight.dim() == 2]
     assert weights
     assert all(weights)
     for model in (exact.plan.compiled.model, exact.model, quantized.model):
-        assert not any(quantized_form(weight) for weight in model.parameters())
+        assert not any(int8_copy(weight) for weight in model.parameters())
     batched = best_tokens(quantized, beam=beam)
     assert batched == [best_alone(quantized, text, beam) for text in TEXTS]
     assert sum(map(len, batched)) > 0

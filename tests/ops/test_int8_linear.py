@@ -11,10 +11,10 @@ from saccade.ops.dispatch import without_kernels
 from saccade.ops.int8_linear import (
     QuantizedMatrix,
     QuantizedParameter,
+    int8_copy,
     int8_linear,
     int8_linear_reference,
     quantize,
-    quantized_form,
 )
 from saccade.ops.linear import linear, packed_linear
 
@@ -97,7 +97,7 @@ def test_tensors_that_cannot_be_quantized():
 
 def test_linear_ops_use_the_int8_form_where_no_gradient_is_needed():
     weight, bias, x = QuantizedParameter.of(torch.randn(8, 12)), torch.randn(8), torch.randn(20, 12)
-    form, expected = quantized_form(weight), x @ weight.t()
+    form, expected = int8_copy(weight), x @ weight.t()
     assert form is not None
     with torch.no_grad():
         assert torch.equal(packed_linear(x, weight), int8_linear(x, form))
@@ -114,10 +114,10 @@ def test_the_int8_form_of_a_changed_weight_is_not_used():
     layer, x = nn.Linear(12, 8), torch.randn(20, 12)
     layer.weight = QuantizedParameter.of(layer.weight)
     layer.weight.mul_(-1)
-    assert quantized_form(layer.weight) is None
+    assert int8_copy(layer.weight) is None
     assert_close(packed_linear(x, layer.weight), x @ layer.weight.t())
     layer.weight = QuantizedParameter.of(layer.weight)
-    assert quantized_form(layer.weight) is not None
+    assert int8_copy(layer.weight) is not None
     layer.load_state_dict(nn.Linear(12, 8).state_dict())
     assert_close(linear(x, layer.weight), x @ layer.weight.t())
 
@@ -126,10 +126,10 @@ def test_the_int8_form_of_a_changed_weight_is_not_used():
 def test_the_int8_form_of_a_weight_with_another_storage_is_not_used():
     layer, x = nn.Linear(12, 8), torch.randn(20, 12)
     layer.weight = QuantizedParameter.of(layer.weight)
-    form = quantized_form(layer.weight)
+    form = int8_copy(layer.weight)
     expected = int8_linear(x, form)
     layer.weight.data = torch.randn(8, 12)
-    assert quantized_form(layer.weight) is None
+    assert int8_copy(layer.weight) is None
     assert torch.equal(int8_linear(x, form), expected)  # its float32 original is still in memory
 
 

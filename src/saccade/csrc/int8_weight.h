@@ -5,7 +5,7 @@
 
 #include "simd.h"
 
-/* A weight (outputs, inputs) in float32 and in int8. The int8 form is packed in panels of LANES outputs: the first
+/* A weight (outputs, inputs) in float32 and in int8. The int8 copy is packed in panels of LANES outputs: the first
  * DEPTH inputs of all outputs of a panel, then the next DEPTH. */
 typedef struct {
     int64_t outputs, inputs;

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from saccade.interface import OutputProjection
 from saccade.ops.argmax_int8 import argmax_int8
-from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
+from saccade.ops.int8_linear import QuantizedMatrix, int8_copy, quantize
 
 MIN_ROWS = 32
 """The minimum number of rows: quantization takes longer than a search over fewer rows."""
@@ -32,4 +32,4 @@ def quantize_for_screening(projection: OutputProjection | None) -> Int8Argmax | 
     if projection is None or len(projection.inputs) < MIN_ROWS:
         return None
     weight = quantize(projection.weight.detach(), projection.bias)
-    return None if weight is None else Int8Argmax(weight, exact=quantized_form(projection.weight) is None)
+    return None if weight is None else Int8Argmax(weight, exact=int8_copy(projection.weight) is None)

@@ -13,7 +13,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from saccade.ops.arguments import address, require_alike, require_no_gradient, require_shape, require_tokens
+from saccade.ops.arguments import (
+    address,
+    require_no_gradient,
+    require_same_dtype_and_device,
+    require_shape,
+    require_tokens,
+)
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.int8_linear import QuantizedMatrix
 from saccade.ops.kernel_library import kernel
@@ -26,7 +32,7 @@ def argmax_int8(
 
     Without `exact` the argmax is that of the int8 logits.
     """
-    require_alike("argmax_int8", x=x)
+    require_same_dtype_and_device("argmax_int8", x=x)
     require_no_gradient("argmax_int8", x)
     require_shape("argmax_int8", "x", x, None, weight.inputs)
     if not runs_on_kernel(x):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def require_alike(op: str, **tensors: Tensor | None) -> None:
+def require_same_dtype_and_device(op: str, **tensors: Tensor | None) -> None:
     """Raise TypeError unless all floating-point tensors have one dtype (except under autocast) and one device."""
     first_name, first = next((name, x) for name, x in tensors.items() if x is not None)
     for name, x in tensors.items():

@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, overwritable, require_alike, require_shape
+from saccade.ops.arguments import address, overwritable, require_same_dtype_and_device, require_shape
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_library import kernel
 
 
 def bias_relu(x: Tensor, bias: Tensor) -> Tensor:
     """max(0, x + bias) for x (N, D); the kernel writes the result over x, which must not be used afterwards."""
-    require_alike("bias_relu", x=x, bias=bias)
+    require_same_dtype_and_device("bias_relu", x=x, bias=bias)
     require_shape("bias_relu", "bias", bias, None)
     require_shape("bias_relu", "x", x, None, bias.numel())
     if runs_on_kernel(x):

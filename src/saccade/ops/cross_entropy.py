@@ -14,7 +14,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_indices, require_no_gradient, require_shape
+from saccade.ops.arguments import (
+    address,
+    require_indices,
+    require_no_gradient,
+    require_same_dtype_and_device,
+    require_shape,
+)
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_library import kernel
 
@@ -53,7 +59,7 @@ def chunked_cross_entropy(
     With a weight of `r_drop`, rows i and N/2 + i are a pair, and their divergence is added.
     """
     op = "chunked_cross_entropy"
-    require_alike(op, x=x, weight=weight, bias=bias)
+    require_same_dtype_and_device(op, x=x, weight=weight, bias=bias)
     require_shape(op, "weight", weight, None, None)
     require_shape(op, "x", x, None, weight.size(1))
     if bias is not None:
@@ -196,7 +202,7 @@ def require_smoothing(op: str, smoothing: float) -> None:
 
 def check_logits(op: str, logits: Tensor, targets: Tensor, smoothing: float) -> None:
     """Raise unless logits (n, V) and targets (n,) fit, and every target is an id of the vocabulary."""
-    require_alike(op, logits=logits)
+    require_same_dtype_and_device(op, logits=logits)
     require_no_gradient(op, logits)
     require_smoothing(op, smoothing)
     require_shape(op, "logits", logits, None, None)

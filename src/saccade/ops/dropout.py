@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_probability
+from saccade.ops.arguments import address, require_probability, require_same_dtype_and_device
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_library import kernel
 from saccade.ops.rng import draw_seed
@@ -22,7 +22,7 @@ LEVELS = 1 << 16
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
     """Zero entries of x (any shape) with a probability and scale the others so that the mean stays."""
     require_probability("dropout", "probability", probability)
-    require_alike("dropout", x=x)
+    require_same_dtype_and_device("dropout", x=x)
     if not training or probability == 0.0:
         return x
     if runs_on_kernel(x):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_shape, require_width
+from saccade.ops.arguments import address, require_same_dtype_and_device, require_shape, require_width
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.kernel_library import kernel
 from saccade.ops.linear import linear
@@ -15,7 +15,7 @@ from saccade.ops.linear import linear
 def linear_glu(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None = None, scale: float = 1.0) -> Tensor:
     """(a∘σ(b) + residual) · scale with (a, b) = weight x + bias, for x (..., E), weight (2D, E), residual (..., D)."""
     op = "linear_glu"
-    require_alike(op, x=x, weight=weight, bias=bias, residual=residual)
+    require_same_dtype_and_device(op, x=x, weight=weight, bias=bias, residual=residual)
     require_shape(op, "weight", weight, None, None)
     require_width(op, "x", x, weight.size(1))
     require_gates(op, bias, residual, x.shape[:-1], weight.size(0))
@@ -26,7 +26,7 @@ def linear_glu(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None 
 
 def bias_glu(x: Tensor, bias: Tensor, residual: Tensor | None = None, scale: float = 1.0) -> Tensor:
     """(a∘σ(b) + residual) · scale with (a, b) = x + bias, for x (..., 2D), bias (2D,), residual (..., D)."""
-    require_alike("bias_glu", x=x, bias=bias, residual=residual)
+    require_same_dtype_and_device("bias_glu", x=x, bias=bias, residual=residual)
     require_width("bias_glu", "x", x, bias.numel())
     require_gates("bias_glu", bias, residual, x.shape[:-1], x.size(-1))
     if runs_on_inference_kernel(x):

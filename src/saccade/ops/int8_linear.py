@@ -12,7 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from saccade.ops.arguments import address, require_alike, require_no_gradient, require_shape, require_width
+from saccade.ops.arguments import (
+    address,
+    require_no_gradient,
+    require_same_dtype_and_device,
+    require_shape,
+    require_width,
+)
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_abi import Int8Weight
 from saccade.ops.kernel_library import kernel, library
@@ -28,7 +34,7 @@ class QuantizedMatrix:
         require_shape("QuantizedMatrix", "weight", weight, None, None)
         self.outputs, self.inputs = weight.shape
         if bias is not None:
-            require_alike("QuantizedMatrix", weight=weight, bias=bias)
+            require_same_dtype_and_device("QuantizedMatrix", weight=weight, bias=bias)
             require_shape("QuantizedMatrix", "bias", bias, self.outputs)
             bias = bias.contiguous()
         if not quantizable(weight):
@@ -46,12 +52,12 @@ class QuantizedMatrix:
         kernel("int8_pack", ctypes.byref(self.structure))
 
     def is_of(self, weight: Tensor) -> bool:
-        """Whether this is the int8 form of a weight, unchanged since it was quantized."""
+        """Whether this is the int8 copy of a weight, unchanged since it was quantized."""
         return self.version == version_of(weight)
 
 
 class QuantizedParameter(nn.Parameter):
-    """A float32 parameter with its int8 form: `linear` multiplies by the int8 form where no gradient is needed."""
+    """A float32 parameter with its int8 copy: `linear` multiplies by the int8 copy where no gradient is needed."""
 
     quantized: QuantizedMatrix
 
@@ -63,7 +69,7 @@ class QuantizedParameter(nn.Parameter):
         return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedParameter:
-        """Quantize a copy: the int8 form has the address of its float32 original."""
+        """Quantize a copy: the int8 copy has the address of its float32 original."""
         memo[id(self)] = found = QuantizedParameter.of(self.detach().clone())
         return found
 
@@ -72,20 +78,20 @@ class QuantizedParameter(nn.Parameter):
         return nn.Parameter(self.detach(), requires_grad=False).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
 
-def quantized_form(weight: Tensor) -> QuantizedMatrix | None:
-    """The int8 form of a weight, if it has one and the float32 values have not changed since."""
+def int8_copy(weight: Tensor) -> QuantizedMatrix | None:
+    """The int8 copy of a weight, if it has one and the float32 values have not changed since."""
     found: QuantizedMatrix | None = getattr(weight, "quantized", None)
     return found if found is not None and found.is_of(weight) else None
 
 
 def quantize(weight: Tensor, bias: Tensor | None = None) -> QuantizedMatrix | None:
-    """The int8 form of a weight (outputs, inputs), or None where the kernels cannot hold it."""
+    """The int8 copy of a weight (outputs, inputs), or None where the kernels cannot hold it."""
     return QuantizedMatrix(weight, bias) if quantizable(weight) else None
 
 
 def int8_linear(x: Tensor, weight: QuantizedMatrix) -> Tensor:
     """x (..., inputs) times the transposed int8 weight: (..., outputs), without the bias."""
-    require_alike("int8_linear", x=x)
+    require_same_dtype_and_device("int8_linear", x=x)
     require_no_gradient("int8_linear", x)
     require_width("int8_linear", "x", x, weight.inputs)
     if not runs_on_kernel(x):

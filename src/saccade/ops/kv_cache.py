@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from saccade.interface import Shared
-from saccade.ops.arguments import require_alike, require_shape
+from saccade.ops.arguments import require_same_dtype_and_device, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.packed import PackedLayout
 
@@ -75,7 +75,7 @@ class MemoryCache(NamedTuple):
     @classmethod
     def of(cls, kv: Tensor, bias: Tensor, layout: PackedLayout) -> MemoryCache:
         """The cache of a packed memory, kv (M, 2D) without its bias (2D,)."""
-        require_alike("MemoryCache.of", kv=kv, bias=bias)
+        require_same_dtype_and_device("MemoryCache.of", kv=kv, bias=bias)
         require_shape("MemoryCache.of", "bias", bias, None)
         require_shape("MemoryCache.of", "kv", kv, layout.total, bias.size(0))
         counts, longest = layout.mask.sum(1), layout.longest

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_heads, require_integers, require_shape
+from saccade.ops.arguments import address, require_heads, require_integers, require_same_dtype_and_device, require_shape
 from saccade.ops.attention_reference import masked_softmax, split_heads
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.kernel_library import kernel
@@ -35,7 +35,7 @@ class StepAttention(NamedTuple):
 def kv_cache_attention(qkv: Tensor, cache: KVCache, bias: Tensor, heads: int, *, record: bool = False) -> StepAttention:
     """Self-attention of one position, qkv (N, 3D), to a cache that ends with it; bias (3D,)."""
     op, width = "kv_cache_attention", bias.numel() // 3
-    require_alike(op, qkv=qkv, bias=bias, cache=cache.joined)
+    require_same_dtype_and_device(op, qkv=qkv, bias=bias, cache=cache.joined)
     require_shape(op, "bias", bias, 3 * width)
     require_heads(op, width, heads)
     require_shape(op, "qkv", qkv, None, 3 * width)
@@ -118,7 +118,7 @@ def memory_attention(
     kv = memory.packed.value if memory.padded is None else memory.padded
     if kv is None or (memory.padded is None and memory.first is None):
         raise ValueError(f"{op}: the memory cache is empty")
-    require_alike(op, query=query, query_bias=query_bias, kv=kv, kv_bias=kv_bias)
+    require_same_dtype_and_device(op, query=query, query_bias=query_bias, kv=kv, kv_bias=kv_bias)
     require_shape(op, "query_bias", query_bias, None)
     require_shape(op, "query", query, None, width)
     require_shape(op, "kv_bias", kv_bias, 2 * width)

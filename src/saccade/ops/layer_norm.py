@@ -9,7 +9,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, overwritable, require_alike, require_probability, require_shape
+from saccade.ops.arguments import (
+    address,
+    overwritable,
+    require_probability,
+    require_same_dtype_and_device,
+    require_shape,
+)
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout, dropout_threshold
 from saccade.ops.kernel_library import kernel
@@ -19,7 +25,7 @@ from saccade.ops.rng import draw_seed
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
     """Layer normalization of each row of x (N, D)."""
     op, width = "layer_norm", weight.numel()
-    require_alike(op, x=x, weight=weight, bias=bias)
+    require_same_dtype_and_device(op, x=x, weight=weight, bias=bias)
     require_shape(op, "x", x, None, width)
     require_shape(op, "weight", weight, width)
     require_shape(op, "bias", bias, width)
@@ -44,7 +50,7 @@ def residual_layer_norm(
     matrix product, whose backward pass does not read it.
     """
     op, width = "residual_layer_norm", weight.numel()
-    require_alike(op, x=x, sublayer=sublayer, sublayer_bias=sublayer_bias, weight=weight, bias=bias)
+    require_same_dtype_and_device(op, x=x, sublayer=sublayer, sublayer_bias=sublayer_bias, weight=weight, bias=bias)
     require_shape(op, "x", x, None, width)
     require_shape(op, "sublayer", sublayer, x.size(0), width)
     for name, vector in (("sublayer_bias", sublayer_bias), ("weight", weight), ("bias", bias)):

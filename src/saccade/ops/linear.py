@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_shape, require_width
+from saccade.ops.arguments import address, require_same_dtype_and_device, require_shape, require_width
 from saccade.ops.dispatch import runs_on_inference_kernel, runs_on_kernel
-from saccade.ops.int8_linear import int8_linear, quantized_form
+from saccade.ops.int8_linear import int8_copy, int8_linear
 from saccade.ops.kernel_library import kernel
 
 MAX_ROWS = 8
@@ -20,13 +20,13 @@ MAX_ROWS = 8
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (..., D) · weight (E, D)^T + bias (E,)."""
-    require_alike("linear", x=x, weight=weight, bias=bias)
+    require_same_dtype_and_device("linear", x=x, weight=weight, bias=bias)
     require_shape("linear", "weight", weight, None, None)
     require_width("linear", "x", x, weight.size(1))
     if bias is not None:
         require_shape("linear", "bias", bias, weight.size(0))
     inference = runs_on_inference_kernel(x)
-    quantized = quantized_form(weight) if inference else None
+    quantized = int8_copy(weight) if inference else None
     if quantized is not None:
         out = int8_linear(x, quantized)
         return out if bias is None else out.add_(bias)
@@ -46,12 +46,12 @@ def linear_kernel(x: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> 
 
 def packed_linear(x: Tensor, weight: Tensor) -> Tensor:
     """x (N, D) · weight (E, D)^T of packed sequences; the op that follows adds the bias."""
-    require_alike("packed_linear", x=x, weight=weight)
+    require_same_dtype_and_device("packed_linear", x=x, weight=weight)
     require_shape("packed_linear", "weight", weight, None, None)
     require_shape("packed_linear", "x", x, None, weight.size(1))
     if torch.is_grad_enabled() and runs_on_kernel(x):
         return TransposedLinear.apply(x, weight)  # type: ignore[no-any-return,no-untyped-call]
-    quantized = quantized_form(weight) if runs_on_inference_kernel(x) else None
+    quantized = int8_copy(weight) if runs_on_inference_kernel(x) else None
     return x @ weight.t() if quantized is None else int8_linear(x, quantized)
 
 

@@ -16,7 +16,14 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.ops.arguments import address, require_alike, require_indices, require_integers, require_shape, row_address
+from saccade.ops.arguments import (
+    address,
+    require_indices,
+    require_integers,
+    require_same_dtype_and_device,
+    require_shape,
+    row_address,
+)
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.kernel_abi import RecurrentGates
 from saccade.ops.kernel_library import kernel
@@ -54,7 +61,7 @@ def recurrent_cell(
     batch, width = state.hidden.shape
     gates = width * (GATES["gru"] if state.cell is None else GATES["lstm"])
     tensors = {"inputs": inputs, "recurrent": recurrent, "fed": fed, "cell": state.cell, "hidden": state.hidden}
-    require_alike(op, **tensors, input_bias=input_bias, recurrent_bias=recurrent_bias)
+    require_same_dtype_and_device(op, **tensors, input_bias=input_bias, recurrent_bias=recurrent_bias)
     for name, x in tensors.items():
         if x is not None:
             require_shape(op, name, x, batch, width if name in ("cell", "hidden") else gates)
@@ -104,7 +111,9 @@ def scan(
     recurrent weight. `out` (B, S, H) may be a slice of a wider tensor.
     """
     op = "scan"
-    require_alike(op, inputs=inputs, weight=weight, input_bias=input_bias, recurrent_bias=recurrent_bias, out=out)
+    require_same_dtype_and_device(
+        op, inputs=inputs, weight=weight, input_bias=input_bias, recurrent_bias=recurrent_bias, out=out
+    )
     require_shape(op, "weight", weight, None, None)
     gates, width = weight.shape
     require_shape(op, "weight", weight, GATES[kind] * width, width)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from saccade.ops.arguments import require_alike, require_indices, require_mask, require_shape
+from saccade.ops.arguments import require_indices, require_mask, require_same_dtype_and_device, require_shape
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.linear import linear
 from saccade.ops.recurrent_cells import GATES, CellKind, RecurrentState, cell_kernel, gru_state, lstm_state, scan
@@ -119,7 +119,7 @@ def fed_recurrent_step(
     """
     op, tensors = "fed_recurrent_step", {"fed": fed, "projected": projected, "hidden": state.hidden, "cell": state.cell}
     weights = {"fed_weight": fed_weight, "recurrent_weight": recurrent_weight, "recurrent_bias": recurrent_bias}
-    require_alike(op, **tensors, **weights)
+    require_same_dtype_and_device(op, **tensors, **weights)
     require_shape(op, "recurrent_weight", recurrent_weight, None, None)
     gates, width = recurrent_weight.shape
     if gates != width * (GATES["gru"] if state.cell is None else GATES["lstm"]):
@@ -151,7 +151,7 @@ def check_layer(op: str, layer: nn.RNNBase, x: Tensor, state: RecurrentState | N
     if layer.num_layers != 1 or layer.bidirectional or layer.proj_size or not layer.bias or not layer.batch_first:
         raise ValueError(f"{op}: expected one batch-first layer in one direction with bias and without projection")
     weights, (hidden, cell) = RecurrentWeights.of(layer), (None, None) if state is None else state
-    require_alike(op, x=x, weight=weights.input, hidden=hidden, cell=cell)
+    require_same_dtype_and_device(op, x=x, weight=weights.input, hidden=hidden, cell=cell)
     return weights
 
 

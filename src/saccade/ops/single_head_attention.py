@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from saccade.ops.arguments import address, require_alike, require_mask, require_shape
+from saccade.ops.arguments import address, require_mask, require_same_dtype_and_device, require_shape
 from saccade.ops.attention_reference import masked_softmax
 from saccade.ops.dispatch import runs_on_inference_kernel
 from saccade.ops.kernel_library import kernel
@@ -30,7 +30,7 @@ def single_head_attention(
     With a `vector` (a,) the scores are additive, v·tanh(q + k) (Bahdanau et al. 2015), else dot products q·k.
     """
     op = "single_head_attention"
-    require_alike(op, query=query, keys=keys, values=values, vector=vector)
+    require_same_dtype_and_device(op, query=query, keys=keys, values=values, vector=vector)
     require_shape(op, "query", query, None, None, None)
     batch, queries, width = query.shape
     require_shape(op, "keys", keys, batch, None, width)

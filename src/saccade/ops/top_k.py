@@ -8,7 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.ops.arguments import address, needs_gradient, require_alike, require_indices, require_shape, require_tokens
+from saccade.ops.arguments import (
+    address,
+    needs_gradient,
+    require_indices,
+    require_same_dtype_and_device,
+    require_shape,
+    require_tokens,
+)
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.kernel_library import kernel
 
@@ -32,7 +39,7 @@ def top_k(
     The kernel overwrites the logits. `suppressed` ids are excluded, but stay in the normalization. With `allowed`, the
     probabilities are normalized over the allowed tokens of a row.
     """
-    require_alike("top_k", logits=logits)
+    require_same_dtype_and_device("top_k", logits=logits)
     require_shape("top_k", "logits", logits, None, None)
     vocabulary = logits.size(1)
     if not 1 <= count <= vocabulary:

@@ -13,7 +13,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from saccade.ops.arguments import address, require_alike, require_heads, require_probability, require_shape
+from saccade.ops.arguments import (
+    address,
+    require_heads,
+    require_probability,
+    require_same_dtype_and_device,
+    require_shape,
+)
 from saccade.ops.attention_reference import masked_softmax, merge_heads, split_heads
 from saccade.ops.dispatch import runs_on_kernel
 from saccade.ops.dropout import dropout as apply_dropout
@@ -44,7 +50,7 @@ def varlen_self_attention(
 ) -> VarlenAttention:
     """Self-attention of packed sequences: qkv (N, 3D) and bias (3D,), queries, keys and values concatenated."""
     op = "varlen_self_attention"
-    require_alike(op, qkv=qkv, bias=bias)
+    require_same_dtype_and_device(op, qkv=qkv, bias=bias)
     require_probability(op, "dropout", dropout)
     require_layout(op, layout, qkv.device)
     require_shape(op, "qkv", qkv, layout.total, bias.numel())
@@ -75,7 +81,7 @@ def varlen_cross_attention(
 ) -> VarlenAttention:
     """Attention of packed queries (N, D) to the packed memory of the same batch, kv (M, 2D), keys and values."""
     op, width = "varlen_cross_attention", query_bias.numel()
-    require_alike(op, query=query, query_bias=query_bias, kv=kv, kv_bias=kv_bias)
+    require_same_dtype_and_device(op, query=query, query_bias=query_bias, kv=kv, kv_bias=kv_bias)
     require_probability(op, "dropout", dropout)
     require_layout(op, layout, query.device)
     require_layout(op, memory_layout, query.device)

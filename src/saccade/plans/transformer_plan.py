@@ -28,7 +28,7 @@ from saccade.layers.residual import Residual
 from saccade.models.transformer import DecoderLayer, EncoderLayer, LayerState, Transformer
 from saccade.ops.arguments import address
 from saccade.ops.dispatch import runs_on_inference_kernel
-from saccade.ops.int8_linear import QuantizedMatrix, quantize, quantized_form
+from saccade.ops.int8_linear import QuantizedMatrix, int8_copy, quantize
 from saccade.ops.kernel_abi import (
     DecoderLayerWeights,
     DecoderStack,
@@ -110,7 +110,7 @@ class TransformerPlan:
                 model,
                 encoder_stack(model) if compilable else None,
                 decoder_stack(model) if compilable else None,
-                quantized_form(table),
+                int8_copy(table),
                 screen,
             )
 
@@ -352,7 +352,7 @@ def make_stack(
     tensors = [tensor for norm in (norms[0], *following) for tensor in (norm.weight, norm.bias)]
     shapes = {tuple((name, tensor.shape) for name, tensor in own.items()) for own in weights_by_layer}
     heads = {cast("SelfAttention", layer.attention).heads for layer in layers}
-    int8 = [[quantized_form(matrix) for matrix in matrices_of(layer)] for layer in layers]
+    int8 = [[int8_copy(matrix) for matrix in matrices_of(layer)] for layer in layers]
     is_quantized = [matrix is not None for matrix in chain(*int8)]
     quantized = all(is_quantized)
     if len(shapes) != 1 or len(heads) != 1 or any(is_quantized) != quantized:

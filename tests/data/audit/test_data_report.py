@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.data.audit.report import KINDS, DataReport, Fault, FaultExample, make_fault, percentage
+from saccade.data.audit.report import KINDS, DataIssue, DataIssueExample, DataReport, make_issue, percentage
 
 REPORT = DataReport(
     corpora=("a.en",),
@@ -11,10 +11,12 @@ REPORT = DataReport(
     target_characters=23_456,
     longest_source=99,
     longest_target=101,
-    faults=(
-        make_fault("empty-source", 1000, 1000),
-        make_fault("identical", 200, 1000, (FaultExample("a.en", 17, "'same'"), FaultExample("a.en", 1234, "'more'"))),
-        make_fault("control", 1, 1000, (FaultExample("a.en", 3, ""),)),
+    issues=(
+        make_issue("empty-source", 1000, 1000),
+        make_issue(
+            "identical", 200, 1000, (DataIssueExample("a.en", 17, "'same'"), DataIssueExample("a.en", 1234, "'more'"))
+        ),
+        make_issue("control", 1, 1000, (DataIssueExample("a.en", 3, ""),)),
     ),
 )
 
@@ -36,7 +38,7 @@ def test_lines() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_singular_and_plural(kind: str) -> None:
-    one, many = (str(Fault(kind, "warning", count, 0.5)) for count in (1, 2))
+    one, many = (str(DataIssue(kind, "warning", count, 0.5)) for count in (1, 2))
     assert one.startswith("1 pair (50 %) ")
     assert many.startswith("2 pairs (50 %) ")
     assert one.split(") ")[1] != many.split(") ")[1]
@@ -46,9 +48,9 @@ def test_singular_and_plural(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_severity_changes_at_the_tolerated_share(kind: str) -> None:
     tolerated = round(KINDS[kind].tolerated * 10_000)
-    assert make_fault(kind, tolerated, 10_000).severity == "information"
+    assert make_issue(kind, tolerated, 10_000).severity == "information"
     if tolerated < 10_000:
-        assert make_fault(kind, tolerated + 1, 10_000).severity == "warning"
+        assert make_issue(kind, tolerated + 1, 10_000).severity == "warning"
 
 
 def test_percentages() -> None:

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from saccade.data.audit.examination import Examination, Findings, examine_chunk, keys_of
-from saccade.data.audit.report import KINDS, DataReport, Fault
+from saccade.data.audit.report import KINDS, DataIssue, DataReport
 from saccade.data.reading.normalization import normalize
 from saccade.data.reading.pair_files import Pair
 
@@ -29,9 +29,9 @@ def examined(
     return examination.finish()
 
 
-def only(report: DataReport) -> Fault:
-    (fault,) = report.faults
-    return fault
+def only(report: DataReport) -> DataIssue:
+    (issue,) = report.issues
+    return issue
 
 
 GOOD = [Pair(f"number {number}", f"Nummer {number}") for number in range(100)]
@@ -39,12 +39,12 @@ GOOD = [Pair(f"number {number}", f"Nummer {number}") for number in range(100)]
 
 def test_good_data_has_no_faults() -> None:
     report = examined(GOOD)
-    assert report.faults == ()
+    assert report.issues == ()
     assert (report.pairs, report.longest_source, report.longest_target) == (100, 9, 9)
     assert report.source_characters == sum(len(pair.source) for pair in GOOD)
-    assert report.lines()[-1] == "no faults found in the texts"
-    assert not report.faults_of("error")
-    assert not report.faults_of("warning")
+    assert report.lines()[-1] == "no issues found in the texts"
+    assert not report.issues_of("error")
+    assert not report.issues_of("warning")
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_good_data_has_no_faults() -> None:
 )
 def test_each_kind_is_found_with_an_example(kind: str, pair: Pair, text: str | None) -> None:
     report = examined([*GOOD, pair])
-    faults = {fault.kind: fault for fault in report.faults}
-    if text is None:  # an empty text made of control characters has both faults
-        assert set(faults) == {"empty-source", "control"}
+    issues = {issue.kind: issue for issue in report.issues}
+    if text is None:  # an empty text made of control characters has both issues
+        assert set(issues) == {"empty-source", "control"}
     else:
-        assert set(faults) == {kind}
-        assert faults[kind].examples[0].text == text
-    assert faults[kind].examples[0].pair == 101
-    assert faults[kind].count == (2 if kind == "ambiguous" else 1)
+        assert set(issues) == {kind}
+        assert issues[kind].examples[0].text == text
+    assert issues[kind].examples[0].pair == 101
+    assert issues[kind].count == (2 if kind == "ambiguous" else 1)
 
 
 def test_every_kind_is_tested() -> None:
@@ -91,45 +91,45 @@ def test_every_kind_is_tested() -> None:
 def test_useless_data_is_an_error(side: str, kind: str) -> None:
     text = "" if kind == "empty-source" else "always the same"
     report = examined([pair._replace(**{side: text}) for pair in GOOD])
-    assert [fault.kind for fault in report.faults_of("error")] == [kind]
-    assert report.faults_of("error")[0].count == 100
+    assert [issue.kind for issue in report.issues_of("error")] == [kind]
+    assert report.issues_of("error")[0].count == 100
 
 
 def test_few_pairs_are_not_an_error() -> None:
-    assert not examined([Pair("a", "x"), Pair("b", "x")]).faults_of("error")
-    assert examined([]).faults == ()
+    assert not examined([Pair("a", "x"), Pair("b", "x")]).issues_of("error")
+    assert examined([]).issues == ()
 
 
 @pytest.mark.parametrize(("count", "severity"), [(10, "information"), (12, "warning")])
 def test_severity_depends_on_the_share(count: int, severity: str) -> None:
     same = [Pair(f"same {number}", f"same {number}") for number in range(count)]
-    fault = only(examined([*GOOD[: 100 - count], *same]))
-    assert (fault.kind, fault.count, fault.share, fault.severity) == ("identical", count, count / 100, severity)
-    assert [example.pair for example in fault.examples] == list(range(101 - count, 106 - count))
+    issue = only(examined([*GOOD[: 100 - count], *same]))
+    assert (issue.kind, issue.count, issue.share, issue.severity) == ("identical", count, count / 100, severity)
+    assert [example.pair for example in issue.examples] == list(range(101 - count, 106 - count))
 
 
 def test_overlap_with_held_out_data() -> None:
     valid = [GOOD[7], Pair(" number\u00a08 ", "anders"), Pair("new", "neu"), Pair("", ""), GOOD[7]]
     report = examined([*GOOD, Pair("", "")], valid=valid, test=[GOOD[50]])
-    faults = {fault.kind: fault for fault in report.faults}
-    assert set(faults) == {"valid-pair", "valid-source", "test-pair", "test-source", "empty-source", "empty-target"}
-    assert (faults["valid-pair"].count, faults["valid-pair"].share) == (2, 2 / 5)
-    assert faults["valid-source"].count == 3
-    assert [(example.pair, example.text) for example in faults["valid-source"].examples] == [
+    issues = {issue.kind: issue for issue in report.issues}
+    assert set(issues) == {"valid-pair", "valid-source", "test-pair", "test-source", "empty-source", "empty-target"}
+    assert (issues["valid-pair"].count, issues["valid-pair"].share) == (2, 2 / 5)
+    assert issues["valid-source"].count == 3
+    assert [(example.pair, example.text) for example in issues["valid-source"].examples] == [
         (8, "'number 7'"),
         (9, r"' number\xa08 '"),
     ]
-    assert [example.pair for example in faults["test-pair"].examples] == [51]
-    assert faults["test-pair"].severity == "warning"
+    assert [example.pair for example in issues["test-pair"].examples] == [51]
+    assert issues["test-pair"].severity == "warning"
 
 
 def test_examples_of_several_corpora() -> None:
     examination = Examination(["first", "second"])
     examination.add(1, examine_chunk([Pair("", "x"), GOOD[0]], 1))
     examination.add(0, examine_chunk([GOOD[0], Pair("", "x")], 1))
-    faults = {fault.kind: fault for fault in examination.finish().faults}
-    assert [str(example) for example in faults["empty-source"].examples] == ["first, pair 2", "second, pair 1"]
-    assert [str(example) for example in faults["duplicate"].examples] == ["second, pair 2: repeats pair 1 of first"]
+    issues = {issue.kind: issue for issue in examination.finish().issues}
+    assert [str(example) for example in issues["empty-source"].examples] == ["first, pair 2", "second, pair 1"]
+    assert [str(example) for example in issues["duplicate"].examples] == ["second, pair 2: repeats pair 1 of first"]
 
 
 @hypothesis_settings(deadline=None)
@@ -149,7 +149,7 @@ def test_findings_round_trip(pairs: list[Pair], first: int) -> None:
     again = Findings.from_bytes(findings.to_bytes())
     assert again.to_bytes() == findings.to_bytes()
     assert np.array_equal(again.pair_keys, findings.pair_keys)
-    assert (len(again), again.faults) == (len(pairs), findings.faults)
+    assert (len(again), again.issues) == (len(pairs), findings.issues)
 
 
 @given(pairs=Pairs)

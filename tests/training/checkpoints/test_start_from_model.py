@@ -244,7 +244,7 @@ def test_damaged_start_model_is_rejected(config, trained, tmp_path):
         train(made)
     assert not (tmp_path / "run").exists()
     found = inspect(made, Silent())
-    assert any("SHA-256 differs" in remark.what for remark in found.remarks if remark.severity == "error")
+    assert any("SHA-256 differs" in finding.what for finding in found.findings if finding.severity == "error")
 
 
 class Silent:

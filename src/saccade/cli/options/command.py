@@ -15,7 +15,7 @@ from saccade.cli.options.help_page import HELP, HELP_ALL, PLAIN_PAGE, HelpPage, 
 from saccade.cli.output.errors import parser_message
 from saccade.cli.output.json_output import STANDARD_OUTPUT
 from saccade.errors import SaccadeError, UsageError, nearest
-from saccade.usual_names import ARGUMENTS, candidates_for, normalized, options_called
+from saccade.toolkit_aliases import ARGUMENTS, candidates_for, normalized, options_for_alias
 
 PATHS = (Path, list[Path])  # annotations of options that are paths
 SETTINGS = "saccade.settings"  # key of the unparsed dotted settings in a typer context
@@ -114,8 +114,8 @@ class Command(TyperCommand):
         advice = ""
         if argument in {parameter.metavar for parameter in self.params if is_argument(parameter)}:
             advice = f"name it without an option, as {argument}; "
-        elif usual := options_called(name, options):
-            listed = "' or '".join(usual)
+        elif aliased := options_for_alias(name, options):
+            listed = "' or '".join(aliased)
             advice = f"did you mean '{listed}'? "
         elif candidates:  # similar spelling would only mislead
             advice = f"--{candidates[0]} is an option of saccade train; " if "." in candidates[0] else ""

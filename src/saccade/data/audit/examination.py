@@ -25,10 +25,10 @@ from saccade.data.audit.report import (
     MIN_PAIRS_FOR_ERROR,
     MIN_RATIO_CHARACTERS,
     SEVERITIES,
+    DataIssue,
+    DataIssueExample,
     DataReport,
-    Fault,
-    FaultExample,
-    make_fault,
+    make_issue,
 )
 from saccade.data.audit.suspicious_characters import CHARACTER_KINDS, find_suspicious_characters, first_position
 from saccade.data.reading.normalization import normalize
@@ -44,8 +44,8 @@ class Example(NamedTuple):
     text: str
 
 
-class FaultCount(NamedTuple):
-    """The number of pairs of a chunk that have a fault, and the first of them as examples."""
+class DataIssueCount(NamedTuple):
+    """The number of pairs of a chunk that have an issue, and the first of them as examples."""
 
     total: int
     examples: list[Example]
@@ -53,7 +53,7 @@ class FaultCount(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """Statistics and faults of one chunk of pairs; the keys are hashes of the normalized texts."""
+    """Statistics and issues of one chunk of pairs; the keys are hashes of the normalized texts."""
 
     first: int
     source_characters: int
@@ -61,7 +61,7 @@ class Findings:
     longest_source: int
     longest_target: int
     target_keys: tuple[int, int]  # minimum and maximum: equal if all targets are equal
-    faults: Mapping[str, FaultCount]
+    issues: Mapping[str, DataIssueCount]
     source_keys: Keys
     pair_keys: Keys
 
@@ -82,9 +82,9 @@ class Findings:
         end = 8 + int.from_bytes(data[:8], "little")
         header = json.loads(data[8:end])
         header["target_keys"] = tuple(header["target_keys"])
-        header["faults"] = {
-            kind: FaultCount(total, [Example(*example) for example in examples])
-            for kind, (total, examples) in header["faults"].items()
+        header["issues"] = {
+            kind: DataIssueCount(total, [Example(*example) for example in examples])
+            for kind, (total, examples) in header["issues"].items()
         }
         source_keys, pair_keys = np.frombuffer(data[end:], dtype="<u8").astype(np.uint64).reshape(2, -1)
         return cls(**header, source_keys=source_keys, pair_keys=pair_keys)
@@ -97,17 +97,17 @@ def examine_chunk(pairs: Sequence[Pair], first: int) -> Findings:
     texts = [normalize(text, "nfkc") for text in raw]
     keys = keys_of(texts)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=2 * count)
-    faults: dict[str, FaultCount] = {}
+    issues: dict[str, DataIssueCount] = {}
 
     def record(kind: str, indices: Iterable[int]) -> None:
-        """Record a fault; `indices` point into the texts: sources first, then targets."""
+        """Record an issue; `indices` point into the texts: sources first, then targets."""
         by_pair: dict[int, int] = {}
         for index in indices:
             by_pair.setdefault(index % count, index)
         if by_pair:
             shown = sorted(by_pair.items())[:MAX_EXAMPLES]
             examples = [Example(first + pair, describe(kind, raw[index], index < count)) for pair, index in shown]
-            faults[kind] = FaultCount(len(by_pair), examples)
+            issues[kind] = DataIssueCount(len(by_pair), examples)
 
     source_lengths, target_lengths = lengths[:count], lengths[count:]
     longer, shorter = np.maximum(source_lengths, target_lengths), np.minimum(source_lengths, target_lengths)
@@ -130,7 +130,7 @@ def examine_chunk(pairs: Sequence[Pair], first: int) -> Findings:
         longest_source=int(source_lengths.max(initial=0)),
         longest_target=int(target_lengths.max(initial=0)),
         target_keys=(int(keys[count:].min()), int(keys[count:].max())) if count else (sys.maxsize, 0),
-        faults=faults,
+        issues=issues,
         source_keys=keys[:count],
         pair_keys=combine(keys[:count], keys[count:]),
     )
@@ -151,7 +151,7 @@ def combine(source_keys: Keys, target_keys: Keys) -> Keys:
 
 
 def describe(kind: str, text: str, is_source: bool) -> str:
-    """Describe an example of a fault: the code point (for a faulty character), the side, and an excerpt of the text."""
+    """Describe an example of an issue: the code point (of an unwanted character), the side, and an excerpt."""
     if kind in ("empty-source", "empty-target"):
         return ""
     middle = first_position(kind, text)
@@ -208,12 +208,12 @@ class Overlap:
             self._examples.append((corpus, Example(int(numbers[hit]), text)))
         self._examples = sorted(self._examples)[:MAX_EXAMPLES]
 
-    def fault(self, corpora: Sequence[str]) -> Fault | None:
-        """Return the fault if some held-out pairs occur in the training data, else None."""
+    def issue(self, corpora: Sequence[str]) -> DataIssue | None:
+        """Return the issue if some held-out pairs occur in the training data, else None."""
         count = int(self._counts[self._seen].sum())
         if not count:
             return None
-        return make_fault(self.kind, count, len(self._pairs), located(self._examples, corpora))
+        return make_issue(self.kind, count, len(self._pairs), located(self._examples, corpora))
 
 
 def overlaps(name: str, pairs: Sequence[Pair]) -> list[Overlap]:
@@ -225,9 +225,9 @@ def overlaps(name: str, pairs: Sequence[Pair]) -> list[Overlap]:
     ]
 
 
-def located(examples: Iterable[tuple[int, Example]], corpora: Sequence[str]) -> tuple[FaultExample, ...]:
+def located(examples: Iterable[tuple[int, Example]], corpora: Sequence[str]) -> tuple[DataIssueExample, ...]:
     """Examples with the names of their corpora."""
-    return tuple(FaultExample(corpora[corpus], example.pair, example.text) for corpus, example in examples)
+    return tuple(DataIssueExample(corpora[corpus], example.pair, example.text) for corpus, example in examples)
 
 
 class Examination:
@@ -253,7 +253,7 @@ class Examination:
         self._target_characters += findings.target_characters
         self._longest_source = max(self._longest_source, findings.longest_source)
         self._longest_target = max(self._longest_target, findings.longest_target)
-        for kind, (total, examples) in findings.faults.items():
+        for kind, (total, examples) in findings.issues.items():
             self._counts[kind] += total
             kept = [*self._examples.get(kind, ()), *((corpus, example) for example in examples)]
             self._examples[kind] = sorted(kept)[:MAX_EXAMPLES]
@@ -268,22 +268,22 @@ class Examination:
 
     def finish(self) -> DataReport:
         """Return the data report; call it once, at the end."""
-        faults = [
-            make_fault(kind, count, self._pairs, located(self._examples[kind], self._corpora))
+        issues = [
+            make_issue(kind, count, self._pairs, located(self._examples[kind], self._corpora))
             for kind, count in self._counts.items()
         ]
         for kind, keys in (("equal-sources", self._source_keys), ("equal-targets", self._target_keys)):
             if keys is not None and keys[0] == keys[1] != int(EMPTY_KEY[0]) and self._pairs >= MIN_PAIRS_FOR_ERROR:
-                faults.append(make_fault(kind, self._pairs, self._pairs))
+                issues.append(make_issue(kind, self._pairs, self._pairs))
         duplicates = self._duplicates
         duplicates.count()
         if duplicates.duplicates:
             examples = self._describe_repeats("repeats", duplicates.duplicate_examples)
-            faults.append(make_fault("duplicate", duplicates.duplicates, self._pairs, examples))
+            issues.append(make_issue("duplicate", duplicates.duplicates, self._pairs, examples))
         if duplicates.ambiguous:
             examples = self._describe_repeats("has the source of", duplicates.ambiguous_examples)
-            faults.append(make_fault("ambiguous", duplicates.ambiguous, self._pairs, examples))
-        faults += [fault for overlap in self._overlaps if (fault := overlap.fault(self._corpora))]
+            issues.append(make_issue("ambiguous", duplicates.ambiguous, self._pairs, examples))
+        issues += [issue for overlap in self._overlaps if (issue := overlap.issue(self._corpora))]
         order = list(KINDS)
         return DataReport(
             corpora=self._corpora,
@@ -292,16 +292,16 @@ class Examination:
             target_characters=self._target_characters,
             longest_source=self._longest_source,
             longest_target=self._longest_target,
-            faults=tuple(sorted(faults, key=lambda fault: (SEVERITIES.index(fault.severity), order.index(fault.kind)))),
+            issues=tuple(sorted(issues, key=lambda issue: (SEVERITIES.index(issue.severity), order.index(issue.kind)))),
         )
 
-    def _describe_repeats(self, verb: str, repeats: Iterable[Repeat]) -> tuple[FaultExample, ...]:
+    def _describe_repeats(self, verb: str, repeats: Iterable[Repeat]) -> tuple[DataIssueExample, ...]:
         """Return examples that name the earlier pair, as in 'repeats pair 7'."""
-        examples: list[FaultExample] = []
+        examples: list[DataIssueExample] = []
         for repeat in repeats:
             where = "" if repeat.first_corpus == repeat.corpus else f" of {self._corpora[repeat.first_corpus]}"
             text = f"{verb} pair {repeat.first_number:,}{where}"
-            examples.append(FaultExample(self._corpora[repeat.corpus], repeat.number, text))
+            examples.append(DataIssueExample(self._corpora[repeat.corpus], repeat.number, text))
         return tuple(examples)
 
 

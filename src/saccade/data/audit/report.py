@@ -1,4 +1,4 @@
-"""The data report: the faults found in the texts, with counts, examples and severities."""
+"""The data report: the issues found in the texts, with counts, examples and severities."""
 
 from __future__ import annotations
 
@@ -18,73 +18,77 @@ MIN_RATIO_CHARACTERS = 20
 """The length ratio is not checked if neither text has more characters."""
 
 
-class FaultKind(NamedTuple):
-    """A kind of fault; up to the tolerated share of pairs it is information, above it a warning."""
+class DataIssueKind(NamedTuple):
+    """A kind of issue; up to the tolerated share of pairs it is information, above it a warning."""
 
     description: str  # continues "12 pairs (3.4 %) "
     tolerated: float
     hint: str
 
 
-# A tolerated share of 1 means no warning. A corpus of millions of pairs has a few of every fault.
-KINDS: dict[str, FaultKind] = {
-    "empty-source": FaultKind("have an empty source", 0.01, "such pairs are dropped; are the files aligned?"),
-    "empty-target": FaultKind("have an empty target", 0.01, "such pairs are dropped; are the files aligned?"),
-    "equal-sources": FaultKind("have the same source", 0.0, "a wrong file, or a wrong --data.source-column"),
-    "equal-targets": FaultKind("have the same target", 0.0, "a wrong file, or a wrong --data.target-column"),
-    "identical": FaultKind("have the same text on both sides", 0.1, "untranslated lines, or a wrong file"),
-    "misread": FaultKind(
+# A tolerated share of 1 means no warning. A corpus of millions of pairs has a few of every issue.
+KINDS: dict[str, DataIssueKind] = {
+    "empty-source": DataIssueKind("have an empty source", 0.01, "such pairs are dropped; are the files aligned?"),
+    "empty-target": DataIssueKind("have an empty target", 0.01, "such pairs are dropped; are the files aligned?"),
+    "equal-sources": DataIssueKind("have the same source", 0.0, "a wrong file, or a wrong --data.source-column"),
+    "equal-targets": DataIssueKind("have the same target", 0.0, "a wrong file, or a wrong --data.target-column"),
+    "identical": DataIssueKind("have the same text on both sides", 0.1, "untranslated lines, or a wrong file"),
+    "misread": DataIssueKind(
         "have text that looks like UTF-8 read as Latin-1, such as Ã¤ for ä",
         0.001,
         "convert the original again, or repair it: iconv -f utf-8 -t latin1 old > new",
     ),
-    "replacement": FaultKind(
+    "replacement": DataIssueKind(
         "hold the replacement character U+FFFD", 0.001, "the text was decoded wrongly: convert the original"
     ),
-    "control": FaultKind("hold control characters", 0.001, "normalization removes them; where do they come from?"),
-    "surrogate": FaultKind("hold an unpaired surrogate", 0.0, "normalization removes them; write the text as UTF-8"),
-    "noncharacter": FaultKind("hold noncharacters such as U+FFFE", 0.001, "normalization removes them"),
-    "byte-order-mark": FaultKind(
+    "control": DataIssueKind("hold control characters", 0.001, "normalization removes them; where do they come from?"),
+    "surrogate": DataIssueKind(
+        "hold an unpaired surrogate", 0.0, "normalization removes them; write the text as UTF-8"
+    ),
+    "noncharacter": DataIssueKind("hold noncharacters such as U+FFFE", 0.001, "normalization removes them"),
+    "byte-order-mark": DataIssueKind(
         "hold a byte order mark inside the text", 0.001, "from concatenated files; normalization removes it"
     ),
-    "zero-width": FaultKind(
+    "zero-width": DataIssueKind(
         "hold invisible characters (zero-width space, soft hyphen …)",
         0.01,
         "words that look equal have different tokens",
     ),
-    "direction": FaultKind("hold bidirectional control characters", 0.05, "expected only in right-to-left scripts"),
-    "long": FaultKind(
+    "direction": DataIssueKind("hold bidirectional control characters", 0.05, "expected only in right-to-left scripts"),
+    "long": DataIssueKind(
         f"have a side of more than {MAX_CHARACTERS:,} characters", 0.001, "documents instead of sentences? split them"
     ),
-    "ratio": FaultKind(
+    "ratio": DataIssueKind(
         f"have a side that is more than {MAX_LENGTH_RATIO} times longer than the other",
         0.01,
         "such pairs are rarely translations; --data.max-ratio drops them",
     ),
-    "duplicate": FaultKind("repeat an earlier pair", 0.1, "they are trained on more often; `sort -u` removes them"),
-    "ambiguous": FaultKind(
+    "duplicate": DataIssueKind("repeat an earlier pair", 0.1, "they are trained on more often; `sort -u` removes them"),
+    "ambiguous": DataIssueKind(
         "have a source that also occurs with another target", 1.0, "several translations are normal"
     ),
-    "valid-pair": FaultKind("of the validation data are in the training data", 0.01, "the score will be too good"),
-    "valid-source": FaultKind(
+    "valid-pair": DataIssueKind("of the validation data are in the training data", 0.01, "the score will be too good"),
+    "valid-source": DataIssueKind(
         "of the validation data have a source that is in the training data", 0.05, "the score may be too good"
     ),
-    "test-pair": FaultKind("of the test data are in the training data", 0.0, "the score will be too good: remove them"),
-    "test-source": FaultKind(
+    "test-pair": DataIssueKind(
+        "of the test data are in the training data", 0.0, "the score will be too good: remove them"
+    ),
+    "test-source": DataIssueKind(
         "of the test data have a source that is in the training data", 0.05, "the score may be too good"
     ),
 }
 
 SINGULAR = {"have": "has", "hold": "holds", "repeat": "repeats", "are": "is"}
 OVERLAPS = frozenset({"valid-pair", "valid-source", "test-pair", "test-source"})
-# If every pair has one of these faults, the data is useless for training.
+# If every pair has one of these issues, the data is useless for training.
 ERROR_IF_ALL = frozenset({"empty-source", "empty-target", "equal-sources", "equal-targets"})
 MIN_PAIRS_FOR_ERROR = 10  # in three pairs, equal targets may be a coincidence
 
 
 @dataclass(frozen=True)
-class FaultExample:
-    """A pair with a fault; in two aligned files, pair n is line n of both."""
+class DataIssueExample:
+    """A pair with an issue; in two aligned files, pair n is line n of both."""
 
     corpus: str
     pair: int  # from 1
@@ -95,14 +99,14 @@ class FaultExample:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One kind of fault in the data: how many pairs have it, and the first of them."""
+class DataIssue:
+    """One kind of issue in the data: how many pairs have it, and the first of them."""
 
     kind: str
     severity: Severity
     count: int
     share: float
-    examples: tuple[FaultExample, ...] = ()  # named as in report.json
+    examples: tuple[DataIssueExample, ...] = ()  # named as in report.json
 
     def __str__(self) -> str:
         description = KINDS[self.kind].description
@@ -113,7 +117,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class DataReport:
-    """Sizes of the corpora and the faults found in their texts."""
+    """Sizes of the corpora and the issues found in their texts."""
 
     corpora: tuple[str, ...]
     pairs: int
@@ -121,26 +125,26 @@ class DataReport:
     target_characters: int
     longest_source: int  # in characters
     longest_target: int
-    faults: tuple[Fault, ...] = ()
+    issues: tuple[DataIssue, ...] = ()
 
-    def faults_of(self, severity: Severity) -> tuple[Fault, ...]:
-        """The faults of one severity."""
-        return tuple(fault for fault in self.faults if fault.severity == severity)
+    def issues_of(self, severity: Severity) -> tuple[DataIssue, ...]:
+        """The issues of one severity."""
+        return tuple(issue for issue in self.issues if issue.severity == severity)
 
     def lines(self) -> list[str]:
-        """The report as text: errors first, each fault with its examples."""
+        """The report as text: errors first, each issue with its examples."""
         lines = [
             f"{self.pairs:,} pairs, {self.source_characters:,} source and {self.target_characters:,} target characters",
             f"longest texts: {self.longest_source:,} and {self.longest_target:,} characters",
         ]
         for severity in SEVERITIES:
-            for fault in self.faults_of(severity):
-                lines.append(f"{severity}: {fault}")
-                lines += [f"    {example}" for example in fault.examples]
+            for issue in self.issues_of(severity):
+                lines.append(f"{severity}: {issue}")
+                lines += [f"    {example}" for example in issue.examples]
                 if severity != "information":
-                    lines.append(f"  {KINDS[fault.kind].hint}")
-        if not self.faults:
-            lines.append("no faults found in the texts")
+                    lines.append(f"  {KINDS[issue.kind].hint}")
+        if not self.issues:
+            lines.append("no issues found in the texts")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -150,20 +154,20 @@ class DataReport:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> DataReport:
         """Return the report that `to_json` serialized."""
-        faults = tuple(
-            Fault(**{**fault, "examples": tuple(FaultExample(**example) for example in fault["examples"])})
-            for fault in values["faults"]
+        issues = tuple(
+            DataIssue(**{**issue, "examples": tuple(DataIssueExample(**example) for example in issue["examples"])})
+            for issue in values["issues"]
         )
-        return cls(**{**values, "corpora": tuple(values["corpora"]), "faults": faults})
+        return cls(**{**values, "corpora": tuple(values["corpora"]), "issues": issues})
 
 
-def make_fault(kind: str, count: int, total: int, examples: tuple[FaultExample, ...] = ()) -> Fault:
-    """Return a fault that `count` of `total` pairs have; the share decides the severity."""
+def make_issue(kind: str, count: int, total: int, examples: tuple[DataIssueExample, ...] = ()) -> DataIssue:
+    """Return an issue that `count` of `total` pairs have; the share decides the severity."""
     share = count / total if total else 0.0
     severity: Severity = "information" if share <= KINDS[kind].tolerated else "warning"
     if kind in ERROR_IF_ALL and count == total >= MIN_PAIRS_FOR_ERROR:
         severity = "error"
-    return Fault(kind, severity, count, share, examples)
+    return DataIssue(kind, severity, count, share, examples)
 
 
 def percentage(share: float) -> str:

@@ -62,7 +62,7 @@ from saccade.folder import (
     write_json,
 )
 
-FORMAT = 1  # increase it whenever equal texts and settings would give different tokens
+FORMAT = 2  # increase it whenever equal texts and settings would give different tokens, or the files change
 ENTRY = "entry.json"
 TIMES = "times.json"
 LOCK = ".lock"

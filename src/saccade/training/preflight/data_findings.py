@@ -6,14 +6,14 @@ from saccade.data.audit.report import KINDS, OVERLAPS, DataReport, percentage
 from saccade.data.cache.corpus_statistics import CorpusStatistics
 from saccade.data.config import SENTENCEPIECE
 from saccade.data.tokenizers.tokenizer_pair import Tokenizers
-from saccade.training.preflight.inspection_report import Remark
+from saccade.training.preflight.inspection_report import Finding
 from saccade.training.runs.data import RunData
 
 MAX_UNKNOWN = 0.01  # fraction of unknown tokens without a warning
 MAX_DROPPED = 0.1  # fraction of dropped pairs without a warning
 
 
-def run_findings(data: RunData) -> list[Remark]:
+def run_findings(data: RunData) -> list[Finding]:
     """Return all findings about the data of a run, from what its token cache has stored."""
     return [
         *text_findings("training", data.report),
@@ -22,32 +22,32 @@ def run_findings(data: RunData) -> list[Remark]:
     ]
 
 
-def text_findings(use: str, report: DataReport) -> list[Remark]:
+def text_findings(use: str, report: DataReport) -> list[Finding]:
     """Return the findings about the texts of the training, validation or test data."""
-    remarks: list[Remark] = []
-    for fault in report.faults:
-        advice = None if fault.severity == "information" else KINDS[fault.kind].hint
-        about = "" if fault.kind in OVERLAPS else f"{use} data: "
-        occurrences = tuple(str(example) for example in fault.examples)
-        remarks.append(Remark(fault.severity, f"{about}{fault}", occurrences, advice))
-    return remarks
+    findings: list[Finding] = []
+    for issue in report.issues:
+        advice = None if issue.severity == "information" else KINDS[issue.kind].hint
+        about = "" if issue.kind in OVERLAPS else f"{use} data: "
+        occurrences = tuple(str(example) for example in issue.examples)
+        findings.append(Finding(issue.severity, f"{about}{issue}", occurrences, advice))
+    return findings
 
 
-def token_findings(data: RunData) -> list[Remark]:
+def token_findings(data: RunData) -> list[Finding]:
     """Return warnings of unknown tokens and of dropped pairs."""
-    remarks = unknown_tokens("training", data.train.statistics, data.tokenizers)
+    findings = unknown_tokens("training", data.train.statistics, data.tokenizers)
     if data.valid is not None:
-        remarks += unknown_tokens("validation", data.valid.statistics, data.tokenizers)
+        findings += unknown_tokens("validation", data.valid.statistics, data.tokenizers)
     dropped = data.train.dropped
     if dropped.seen and dropped.total / dropped.seen > MAX_DROPPED:
         what = f"{percentage(dropped.total / dropped.seen)} of the training pairs are dropped"
-        remarks.append(Remark("warning", what, hint=f"{dropped}; see --data.max-length, --data.max-ratio"))
-    return remarks
+        findings.append(Finding("warning", what, hint=f"{dropped}; see --data.max-length, --data.max-ratio"))
+    return findings
 
 
-def unknown_tokens(use: str, statistics: CorpusStatistics, tokenizers: Tokenizers) -> list[Remark]:
+def unknown_tokens(use: str, statistics: CorpusStatistics, tokenizers: Tokenizers) -> list[Finding]:
     """Return a warning for each side of a corpus with many unknown tokens."""
-    remarks: list[Remark] = []
+    findings: list[Finding] = []
     for side, tokenizer, unknown, tokens in (  # tokens without the end symbols
         (
             "source",
@@ -63,5 +63,5 @@ def unknown_tokens(use: str, statistics: CorpusStatistics, tokenizers: Tokenizer
                 hint = "train the SentencePiece model with a larger character coverage, or with byte_fallback"
             else:
                 hint = "raise --data.vocabulary, lower --data.min-frequency, or take --data.tokenizer byte"
-            remarks.append(Remark("warning", what, hint=hint))
-    return remarks
+            findings.append(Finding("warning", what, hint=hint))
+    return findings

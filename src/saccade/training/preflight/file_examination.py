@@ -14,7 +14,7 @@ from saccade.data.config import DataConfig
 from saccade.data.reading.pair_files import FileError, Pair, read_pairs
 from saccade.data.reading.pair_stream import Chunk, chunked
 from saccade.training.preflight.data_findings import text_findings
-from saccade.training.preflight.inspection_report import Input, Remark
+from saccade.training.preflight.inspection_report import Finding, Input
 from saccade.training.runs.data import ProgressListener
 
 SHOWN_ERRORS = 5  # of one kind per file
@@ -25,21 +25,21 @@ class ExaminedFiles:
     """Files of a run, and what was found in them."""
 
     inputs: list[Input] = field(default_factory=list)
-    remarks: list[Remark] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     reports: dict[str, DataReport] = field(default_factory=dict)
 
     @property
     def has_errors(self) -> bool:
         """Whether there is an error."""
-        return any(remark.severity == "error" for remark in self.remarks)
+        return any(finding.severity == "error" for finding in self.findings)
 
     def add(self, use: str, report: DataReport, errors: FileErrors) -> None:
-        """Add a data report, and remarks on the errors of files and texts."""
+        """Add a data report, and findings on the errors of files and texts."""
         self.reports[use] = report
-        self.remarks.extend(errors.remarks())
-        if errors and report.faults:
-            self.remarks.append(Remark("information", f"{use} data: pairs are counted without the invalid lines"))
-        self.remarks.extend(text_findings(use, report))
+        self.findings.extend(errors.findings())
+        if errors and report.issues:
+            self.findings.append(Finding("information", f"{use} data: pairs are counted without the invalid lines"))
+        self.findings.extend(text_findings(use, report))
 
 
 def examine_files(
@@ -67,7 +67,7 @@ def examine_files(
     found.add("training", examination.finish(), errors)
     if not sum(pairs) and not errors:
         what = f"{', '.join(data.source)}: contains no pairs"
-        found.remarks.append(Remark("error", what, hint="name files with pairs"))
+        found.findings.append(Finding("error", what, hint="name files with pairs"))
     return found
 
 
@@ -123,15 +123,15 @@ class FileErrors:
         if len(kept) < SHOWN_ERRORS:
             kept.append(error)
 
-    def remarks(self) -> list[Remark]:
-        """Return one remark for each kind of error in each file."""
-        found: list[Remark] = []
+    def findings(self) -> list[Finding]:
+        """Return one finding for each kind of error in each file."""
+        found: list[Finding] = []
         for key, (first, *others) in self._kept.items():
             occurrences = [f"{other.where}: {other.what}" for other in others]
             more = self._counts[key] - 1 - len(others)
             if more:
                 occurrences.append(f"and {more:,} more of this kind in this file")
-            found.append(Remark("error", f"{first.where}: {first.what}", tuple(occurrences), first.hint))
+            found.append(Finding("error", f"{first.where}: {first.what}", tuple(occurrences), first.hint))
         return found
 
 

@@ -14,7 +14,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 
 @dataclass(frozen=True)
-class Remark:
+class Finding:
     """A finding, its occurrences in the files, and the advice."""
 
     severity: Severity
@@ -23,13 +23,13 @@ class Remark:
     hint: str | None = None
 
     def lines(self) -> list[str]:
-        """Format the remark as text."""
+        """Format the finding as text."""
         advice = [f"    {self.hint}"] if self.hint else []
         return [f"{self.severity}: {self.what}", *(f"      {one}" for one in self.occurrences), *advice]
 
     @property
     def one_line(self) -> str:
-        """The remark in one line, with its first occurrence."""
+        """The finding in one line, with its first occurrence."""
         first = f" (first: {self.occurrences[0]})" if self.occurrences else ""
         return f"{self.what}{first}" + (f"; {self.hint}" if self.hint else "")
 
@@ -78,7 +78,7 @@ class Inspection:
     """The result of an inspection; a part that was not reached is None."""
 
     inputs: tuple[Input, ...]
-    remarks: tuple[Remark, ...]
+    findings: tuple[Finding, ...]
     reports: Mapping[str, DataReport]
     tokens: tuple[TokenStatistics, ...] = ()
     vocabulary: str | None = None
@@ -92,15 +92,15 @@ class Inspection:
     @property
     def has_errors(self) -> bool:
         """Whether there is an error that would stop training or make it useless."""
-        return any(remark.severity == "error" for remark in self.remarks)
+        return any(finding.severity == "error" for finding in self.findings)
 
     def lines(self) -> list[str]:
         """Format the inspection as text."""
         lines = [str(given) for given in self.inputs]
         for severity in SEVERITIES:
-            for remark in self.remarks:
-                if remark.severity == severity:
-                    lines += remark.lines()
+            for finding in self.findings:
+                if finding.severity == severity:
+                    lines += finding.lines()
         if self.tokens:
             lines += lengths_table(self.tokens)
         if self.vocabulary:
@@ -118,7 +118,7 @@ class Inspection:
             lines += self.forecast.lines()
         if self.disk_bytes is not None:
             lines.append(f"disk: {format_bytes(self.disk_bytes)} for checkpoints and models")
-        counts = {severity: sum(one.severity == severity for one in self.remarks) for severity in SEVERITIES}
+        counts = {severity: sum(one.severity == severity for one in self.findings) for severity in SEVERITIES}
         lines.append(f"{plural(counts['error'], 'error')}, {plural(counts['warning'], 'warning')}")
         return lines
 
@@ -134,7 +134,7 @@ class Inspection:
         return {
             "has_errors": self.has_errors,
             "inputs": [asdict(given) for given in self.inputs],
-            "remarks": [asdict(remark) for remark in self.remarks],
+            "findings": [asdict(finding) for finding in self.findings],
             "reports": {use: report.to_json() for use, report in self.reports.items()},
             "quantiles": list(QUANTILES),
             "tokens": tokens,

@@ -30,7 +30,7 @@ from saccade.training.objectives.likelihood import Likelihood
 from saccade.training.preflight.data_findings import token_findings
 from saccade.training.preflight.disk_space import check_disk, estimate_disk_bytes, existing_parent
 from saccade.training.preflight.file_examination import examine_files
-from saccade.training.preflight.inspection_report import QUANTILES, Inspection, Remark, SideStatistics, TokenStatistics
+from saccade.training.preflight.inspection_report import QUANTILES, Finding, Inspection, SideStatistics, TokenStatistics
 from saccade.training.preflight.memory_and_time_forecast import forecast
 from saccade.training.runs.data import ProgressListener, RunData, check_lengths, load_data
 from saccade.training.stopping import equivalent_updates, planned_updates
@@ -51,7 +51,7 @@ def inspect(
     compute = inspector.check_settings()
     start = inspector.load_start()
     files = examine_files(config.data, listener, test_source=test_source, test_target=test_target)
-    inspector.remarks += files.remarks
+    inspector.findings += files.findings
     ready = not files.has_errors and (start is not None or config.training.start is None)
     data = inspector.load_data() if ready else None
     if data is not None:
@@ -59,9 +59,9 @@ def inspect(
         sampler = inspector.plan_batches(data)
         if with_model and compute is not None:
             inspector.check_model(data, sampler, compute, start)
-    # The most severe remarks come first.
-    remarks = sorted(inspector.remarks, key=lambda remark: SEVERITIES.index(remark.severity))
-    return Inspection(tuple(files.inputs), tuple(remarks), files.reports, **inspector.found)
+    # The most severe findings come first.
+    findings = sorted(inspector.findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    return Inspection(tuple(files.inputs), tuple(findings), files.reports, **inspector.found)
 
 
 @dataclass
@@ -70,13 +70,13 @@ class Inspector:
 
     config: RunConfig
     listener: ProgressListener
-    remarks: list[Remark] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     found: dict[str, Any] = field(default_factory=dict)  # the other fields of the inspection
 
     def add_error(self, error: SaccadeError) -> None:
         """Record an error that would stop the run."""
         what = error.what if error.where is None else f"{error.where}: {error.what}"
-        self.remarks.append(Remark("error", what, hint=error.hint))
+        self.findings.append(Finding("error", what, hint=error.hint))
 
     def check_settings(self) -> ComputeSettings | None:
         """Check settings and output directory; return device and precision, None after an error."""
@@ -122,7 +122,7 @@ class Inspector:
         tokens = [token_statistics("training", data.train)]
         if data.valid is not None:
             tokens.append(token_statistics("validation", data.valid))
-        self.remarks += token_findings(data)
+        self.findings += token_findings(data)
         source, target = data.tokenizers
         sizes = f"{source.size:,} {source.kind} tokens"
         sizes += " for both sides" if source is target else f" to {target.size:,} {target.kind} tokens"
@@ -170,7 +170,7 @@ class Inspector:
             self.add_error(error)
             return
         self.found["forecast"] = found
-        self.remarks += [Remark("warning", warning) for warning in found.warnings()]
+        self.findings += [Finding("warning", warning) for warning in found.warnings()]
 
     def check_disk(self, needed: int) -> None:
         """Record the disk space that the run needs, and an error if there is too little."""

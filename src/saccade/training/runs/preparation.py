@@ -191,9 +191,9 @@ def load_run_data(context: RunContext) -> RunData:
         with atomic_folder(directory.tokenizers) as staging:
             save_tokenizers(staging, data.tokenizers)
         replace_file(directory.data, json_text({"digest": data.digest, "report": data.report.to_json()}))
-    for remark in run_findings(data):
-        if remark.severity != "information":
-            context.tracker.warn(remark.one_line, severity=remark.severity)
+    for finding in run_findings(data):
+        if finding.severity != "information":
+            context.tracker.warn(finding.one_line, severity=finding.severity)
     return data
 
 

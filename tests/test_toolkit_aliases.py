@@ -10,8 +10,8 @@ from saccade.data.config import DataConfig
 from saccade.decoding.config import DecodingConfig
 from saccade.evaluation.metrics import METRICS
 from saccade.models.registry import FAMILIES, load_family, presets
+from saccade.toolkit_aliases import OPTIONS, VALUES, options_for_alias, value_for_alias
 from saccade.training.config import TrainingConfig
-from saccade.usual_names import OPTIONS, VALUES, options_called, value_called
 
 BOTH_LAYERS = ["--model.encoder-layers", "--model.decoder-layers"]
 
@@ -60,11 +60,11 @@ def test_every_suggested_value_exists() -> None:
     ],
 )
 def test_options_by_their_usual_name(name: str, valid: list[str], expected: list[str]) -> None:
-    assert options_called(name, valid) == expected
+    assert options_for_alias(name, valid) == expected
 
 
 def test_values_by_their_usual_name() -> None:
-    assert value_called("AdamW", ["adam", "muon"]) == "adam"
-    assert value_called("BLEU", ["bleu"]) == "bleu"
-    assert value_called("fp16", ["float32", "bf16"]) == "bf16"
-    assert value_called("fp16", ["nothing"]) is None
+    assert value_for_alias("AdamW", ["adam", "muon"]) == "adam"
+    assert value_for_alias("BLEU", ["bleu"]) == "bleu"
+    assert value_for_alias("fp16", ["float32", "bf16"]) == "bf16"
+    assert value_for_alias("fp16", ["nothing"]) is None

@@ -372,14 +372,14 @@ def candidates_for(name: str) -> tuple[str, ...]:
     return OPTIONS.get(key) or OPTIONS.get(key.rpartition(".")[2], ())
 
 
-def options_called(name: str, valid: Collection[str]) -> list[str]:
+def options_for_alias(name: str, valid: Collection[str]) -> list[str]:
     """Return the options in `valid` that other toolkits call `name`; all have leading hyphens."""
     candidates = candidates_for(name)
     found = [f"--{candidate}" for candidate in candidates if f"--{candidate}" in valid]
     return found[:2] if candidates in SEVERAL else found[:1]
 
 
-def value_called(name: str, valid: Collection[str]) -> str | None:
+def value_for_alias(name: str, valid: Collection[str]) -> str | None:
     """Return the value in `valid` that other toolkits call `name`, or that differs from it in case only."""
     key = normalized(name)
     candidates = (key, *VALUES.get(key, ()))
