@@ -1,4 +1,4 @@
-"""Recurrent layers: fused, stepwise and fed agree; padding reaches no real position."""
+"""Recurrent layers: fused, stepwise and two-input layers agree; padding reaches no real position."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from saccade.layers.masks import padding_mask
-from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent, last, masked_mean, reverse
+from saccade.layers.recurrent import Bidirectional, Recurrent, TwoInputRecurrent, last, masked_mean, reverse
 from saccade.ops.recurrent_cells import RecurrentState
 
 KINDS = ["lstm", "gru"]
@@ -57,18 +57,18 @@ def test_a_sequence_can_be_split_at_any_position(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fed_layer_equals_a_plain_one_on_both_inputs_concatenated(kind):
-    fed, plain = FedRecurrent(kind, 4, 3, 6), Recurrent(kind, 7, 6)
+def test_a_layer_with_two_inputs_equals_a_plain_one_on_their_concatenation(kind):
+    layer, plain = TwoInputRecurrent(kind, 4, 3, 6), Recurrent(kind, 7, 6)
     with torch.no_grad():
-        plain.layer.weight_ih_l0.copy_(torch.cat([fed.input.weight, fed.fed.weight], 1))
-        plain.layer.weight_hh_l0.copy_(fed.hidden.weight)
-        plain.layer.bias_ih_l0.copy_(fed.input.bias)
-        plain.layer.bias_hh_l0.copy_(fed.hidden.bias if kind == "gru" else torch.zeros(24))
+        plain.layer.weight_ih_l0.copy_(torch.cat([layer.input.weight, layer.step_input.weight], 1))
+        plain.layer.weight_hh_l0.copy_(layer.hidden.weight)
+        plain.layer.bias_ih_l0.copy_(layer.input.bias)
+        plain.layer.bias_hh_l0.copy_(layer.hidden.bias if kind == "gru" else torch.zeros(24))
     known, context = torch.randn(2, 5, 4), torch.randn(2, 5, 3)
     expected, _ = plain(torch.cat([known, context], -1))
-    state, projected = fed.empty(known), fed.project(known)
+    state, projected = layer.empty(known), layer.project(known)
     for position in range(5):
-        state = fed(projected[:, position], context[:, position], state)
+        state = layer(projected[:, position], context[:, position], state)
         assert_close(state.hidden, expected[:, position])
 
 

@@ -28,7 +28,7 @@ def test_the_first_steps_follow_the_equations():
         weights = torch.stack(energies).softmax(0)
         context = sum(weight * h for weight, h in zip(weights, annotations, strict=True))
         embedded = model.target_embedding.table[token] * 4.0
-        inputs = model.decoder.input(embedded) + model.decoder.fed(context)
+        inputs = model.decoder.input(embedded) + model.decoder.step_input(context)
         state = gru_state(inputs[None], model.decoder.hidden(state)[None], state[None]).hidden[0]
         pairs = model.readout(torch.cat([state, embedded, context]))
         output = torch.stack([pairs[unit : unit + 2].max() for unit in range(0, len(pairs), 2)])

@@ -79,7 +79,7 @@ def reference_decoder(model, memory, tokens):
         weights = torch.stack(scores).softmax(0)
         context = sum(weight * m for weight, m in zip(weights, memory, strict=True))
         embedded = model.target_embedding.table[token] * 5**0.5
-        f = bottom.input.weight @ embedded + bottom.fed.weight @ context + bottom.input.bias
+        f = bottom.input.weight @ embedded + bottom.step_input.weight @ context + bottom.input.bias
         states[0] = lstm_cell(f + bottom.hidden.weight @ states[0][0], states[0])
         for number, layer in enumerate(model.decoder):
             f = fast_forward_projection(layer, torch.cat([half(f), states[number][0]]))

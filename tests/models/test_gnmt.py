@@ -65,7 +65,7 @@ def reference_decoder(model, memory, tokens, residual):
         weights = torch.stack(scores).softmax(0)
         context = sum(weight * m for weight, m in zip(weights, memory, strict=True))
         embedded = model.target_embedding.table[token] * 5**0.5
-        own = torch.cat([bottom.input.weight, bottom.fed.weight], 1), bottom.hidden.weight, bottom.input.bias
+        own = torch.cat([bottom.input.weight, bottom.step_input.weight], 1), bottom.hidden.weight, bottom.input.bias
         states[0] = lstm(own, torch.cat([embedded, context]), *states[0])
         x = states[0][0]
         for number, layer in enumerate(model.decoder, start=2):

@@ -198,11 +198,11 @@ def recurrent_cell(
     state: Any,
     inputs: Tensor,
     recurrent: Tensor,
-    fed: Tensor | None,
+    step_input: Tensor | None,
     input_bias: Tensor | None,
     recurrent_bias: Tensor | None,
 ) -> Any:
-    inputs = inputs + (0 if fed is None else fed) + (0 if input_bias is None else input_bias)
+    inputs = inputs + (0 if step_input is None else step_input) + (0 if input_bias is None else input_bias)
     return cell(*state, inputs, recurrent + (0 if recurrent_bias is None else recurrent_bias))
 
 
@@ -274,16 +274,16 @@ def recurrent_step(layer: torch.nn.RNNBase, x: Tensor, state: Any) -> Any:
     return cell(*state, x @ w.T + b, state[0] @ u.T + c)
 
 
-def fed_recurrent_step(
+def two_input_recurrent_step(
     projected: Tensor,
-    fed: Tensor,
+    step_input: Tensor,
     state: Any,
-    fed_weight: Tensor,
+    step_input_weight: Tensor,
     recurrent_weight: Tensor,
     recurrent_bias: Tensor | None,
 ) -> Any:
     recurrent = state[0] @ recurrent_weight.T + (0 if recurrent_bias is None else recurrent_bias)
-    return cell(*state, projected + fed @ fed_weight.T, recurrent)
+    return cell(*state, projected + step_input @ step_input_weight.T, recurrent)
 
 
 def kv_cache_attention(qkv: Tensor, cache: Any, bias: Tensor, heads: int, record: bool) -> Any:

@@ -208,7 +208,7 @@ def cell_arguments(rng: random.Random) -> Arguments:
         "state": state,
         "inputs": torch.randn(batch, gates),
         "recurrent": torch.randn(batch, gates),
-        "fed": torch.randn(batch, gates) if rng.random() < 0.5 else None,
+        "step_input": torch.randn(batch, gates) if rng.random() < 0.5 else None,
         "input_bias": torch.randn(gates) if rng.random() < 0.5 else None,
         "recurrent_bias": torch.randn(gates) if rng.random() < 0.5 else None,
     }
@@ -283,9 +283,9 @@ def fed_arguments(rng: random.Random) -> Arguments:
     gates, width = found["inputs"].size(1), found["state"].hidden.size(1)
     return {
         "projected": found["inputs"],
-        "fed": torch.randn(len(found["inputs"]), inputs),
+        "step_input": torch.randn(len(found["inputs"]), inputs),
         "state": found["state"],
-        "fed_weight": torch.randn(gates, inputs),
+        "step_input_weight": torch.randn(gates, inputs),
         "recurrent_weight": torch.randn(gates, width),
         "recurrent_bias": torch.randn(gates) if rng.random() < 0.5 else None,
     }

@@ -59,7 +59,7 @@ from saccade.ops.kv_cache_attention import kv_cache_attention, memory_attention
 from saccade.ops.layer_norm import layer_norm
 from saccade.ops.linear import linear, packed_linear
 from saccade.ops.recurrent_cells import recurrent_cell
-from saccade.ops.recurrent_layer import fed_recurrent_step, recurrent_step
+from saccade.ops.recurrent_layer import recurrent_step, two_input_recurrent_step
 from saccade.ops.single_head_attention import single_head_attention
 
 
@@ -244,7 +244,7 @@ def is_int8(arguments: Arguments, sizes: dict[str, int]) -> bool:
 LAYOUT = {"cu_seqlens": "B+1", "indices": "N", "mask": "B T"}
 MEMORY_LAYOUT = {"memory_cu_seqlens": "B+1", "memory_indices": "M", "memory_mask": "B S"}
 STATE = {"state.0": "B H", "state.1": "B H"}
-GATES = {"inputs": "B G", "recurrent": "B G", "fed": "B G", "input_bias": "G", "recurrent_bias": "G"}
+GATES = {"inputs": "B G", "recurrent": "B G", "step_input": "B G", "input_bias": "G", "recurrent_bias": "G"}
 
 CASES = {
     "varlen_self_attention": OpCase(
@@ -346,14 +346,14 @@ CASES = {
         is_layer,
     ),
     "recurrent_step": OpCase(recurrent_step, step_arguments, naive.recurrent_step, {"x": "B I", **STATE}, is_layer),
-    "fed_recurrent_step": OpCase(
-        fed_recurrent_step,
+    "two_input_recurrent_step": OpCase(
+        two_input_recurrent_step,
         fed_arguments,
-        naive.fed_recurrent_step,
+        naive.two_input_recurrent_step,
         {
             "projected": "B G",
-            "fed": "B F",
-            "fed_weight": "G F",
+            "step_input": "B F",
+            "step_input_weight": "G F",
             "recurrent_weight": "G H",
             "recurrent_bias": "G",
             **STATE,

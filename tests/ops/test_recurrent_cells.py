@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from ops.comparison import kernel_and_reference
 from saccade.layers.masks import padding_mask
-from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent
+from saccade.layers.recurrent import Bidirectional, Recurrent, TwoInputRecurrent
 from saccade.ops.recurrent_cells import GATES, RecurrentState, recurrent_cell
 
 KINDS = ["lstm", "gru"]
@@ -43,9 +43,9 @@ def test_a_step(kind, width):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fed_step_on_a_slice(kind, width):
     """The projections of all positions may be one tensor, of which a step reads one column."""
-    layer, state = FedRecurrent(kind, 7, 3, width), state_of(kind, 20, width)
-    projected, fed = layer.project(torch.randn(20, 4, 7)), torch.randn(20, 3)
-    assert_close(*kernel_and_reference(lambda: layer(projected[:, 2], fed, state)), **CLOSE)
+    layer, state = TwoInputRecurrent(kind, 7, 3, width), state_of(kind, 20, width)
+    projected, step_input = layer.project(torch.randn(20, 4, 7)), torch.randn(20, 3)
+    assert_close(*kernel_and_reference(lambda: layer(projected[:, 2], step_input, state)), **CLOSE)
 
 
 @pytest.mark.parametrize("kind", KINDS)

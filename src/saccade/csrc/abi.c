@@ -27,7 +27,7 @@ EXPORT const structure_field saccade_structure_fields[] = {
         FIELD(int8_weight, biases) FIELD(int8_weight, errors) FIELD(int8_weight, norms)
     SIZE(projected_column) FIELD(projected_column, values) FIELD(projected_column, bias)
         FIELD(projected_column, stride)
-    SIZE(recurrent_gates) FIELD(recurrent_gates, inputs) FIELD(recurrent_gates, fed)
+    SIZE(recurrent_gates) FIELD(recurrent_gates, inputs) FIELD(recurrent_gates, step_input)
         FIELD(recurrent_gates, recurrent) FIELD(recurrent_gates, input_bias)
         FIELD(recurrent_gates, recurrent_bias) FIELD(recurrent_gates, input_rows)
         FIELD(recurrent_gates, output_rows) FIELD(recurrent_gates, out) FIELD(recurrent_gates, out_stride)

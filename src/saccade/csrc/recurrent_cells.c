@@ -13,7 +13,7 @@ INLINE vec projection(const float *row, const float *bias, int64_t at, int n)
 
 /* The projections of one row. */
 typedef struct {
-    const float *input, *fed, *recurrent;
+    const float *input, *step_input, *recurrent;
     float *out;
     int real;
 } gate_row;
@@ -25,7 +25,7 @@ INLINE gate_row gate_row_of(const recurrent_gates *g, int64_t row, int64_t gates
     gate_row own = {NULL, NULL, g->recurrent + row * gates, NULL, from >= 0};
     if (!own.real) return own;
     own.input = g->inputs + from * gates;
-    if (g->fed) own.fed = g->fed + row * gates;
+    if (g->step_input) own.step_input = g->step_input + row * gates;
     if (g->out) own.out = g->out + (g->output_rows ? g->output_rows[row] : row) * g->out_stride;
     return own;
 }
@@ -48,7 +48,7 @@ EXPORT int saccade_gru_cell(int threads, int64_t rows, int64_t width, const recu
             vec input[3], state[3];
             for (int gate = 0; gate < 3; gate++) {
                 int64_t column = gate * width + at;
-                input[gate] = projection(own.input, g->input_bias, column, n) + projection(own.fed, NULL, column, n);
+                input[gate] = projection(own.input, g->input_bias, column, n) + projection(own.step_input, NULL, column, n);
                 state[gate] = projection(own.recurrent, g->recurrent_bias, column, n);
             }
             vec reset = vec_sigmoid(input[0] + state[0]), update = vec_sigmoid(input[1] + state[1]);
@@ -80,7 +80,7 @@ EXPORT int saccade_lstm_cell(int threads, int64_t rows, int64_t width, const rec
             vec gates[4];
             for (int gate = 0; gate < 4; gate++) {
                 int64_t column = gate * width + at;
-                gates[gate] = projection(own.input, g->input_bias, column, n) + projection(own.fed, NULL, column, n) +
+                gates[gate] = projection(own.input, g->input_bias, column, n) + projection(own.step_input, NULL, column, n) +
                               projection(own.recurrent, g->recurrent_bias, column, n);
             }
             vec new_cell =

@@ -14,15 +14,15 @@ from saccade.ops.recurrent_cells import GATES, CellKind, RecurrentState
 from saccade.ops.recurrent_layer import (
     RecurrentWeights,
     bidirectional_layer,
-    fed_recurrent_step,
     flat_indices,
     last,
     recurrent_layer,
     recurrent_step,
     reverse,
+    two_input_recurrent_step,
 )
 
-__all__ = ["Bidirectional", "FedRecurrent", "Recurrent", "last", "masked_mean", "recurrent_stack", "reverse"]
+__all__ = ["Bidirectional", "Recurrent", "TwoInputRecurrent", "last", "masked_mean", "recurrent_stack", "reverse"]
 
 
 class Recurrent(nn.Module):
@@ -90,20 +90,20 @@ class Bidirectional(nn.Module):
         return torch.cat([forward, reverse(backward, mask)], -1)
 
 
-class FedRecurrent(nn.Module):
+class TwoInputRecurrent(nn.Module):
     """One recurrent layer with two inputs: one known for all positions in advance, one computed at each step.
 
-    The known input (embeddings) is projected for all positions by one matrix product; the fed input (a context, the
+    The known input (embeddings) is projected for all positions by one matrix product; the step input (a context, the
     last output) is projected at its step.
     """
 
-    def __init__(self, kind: CellKind, inputs: int, fed: int, width: int) -> None:
+    def __init__(self, kind: CellKind, inputs: int, step_input: int, width: int) -> None:
         super().__init__()
         self.kind = kind
         self.width = width
         gates = GATES[kind] * width
         self.input = nn.Linear(inputs, gates)
-        self.fed = nn.Linear(fed, gates, bias=False)
+        self.step_input = nn.Linear(step_input, gates, bias=False)
         self.hidden = nn.Linear(width, gates, bias=kind == "gru")  # an LSTM has one bias, a GRU two
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)  # as PyTorch's own layers
@@ -112,9 +112,11 @@ class FedRecurrent(nn.Module):
         """Project the known input (..., inputs) to the gates (..., G·H)."""
         return self.input(x)  # type: ignore[no-any-return]
 
-    def forward(self, projected: Tensor, fed: Tensor, state: RecurrentState) -> RecurrentState:
-        """One position: projected (B, G·H), fed (B, F)."""
-        return fed_recurrent_step(projected, fed, state, self.fed.weight, self.hidden.weight, self.hidden.bias)
+    def forward(self, projected: Tensor, step_input: Tensor, state: RecurrentState) -> RecurrentState:
+        """One position: projected (B, G·H), step_input (B, F)."""
+        return two_input_recurrent_step(
+            projected, step_input, state, self.step_input.weight, self.hidden.weight, self.hidden.bias
+        )
 
     def empty(self, like: Tensor) -> RecurrentState:
         """The zero state before the first position, for a batch like `like` (B, ...)."""

@@ -16,7 +16,7 @@ from saccade.interface import Attention, Decoded, Memory, OutputProjection, PerS
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import Bidirectional, FedRecurrent
+from saccade.layers.recurrent import Bidirectional, TwoInputRecurrent
 from saccade.models.family import Costs, Family, ModelConfig
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import CellKind, RecurrentState
@@ -70,7 +70,7 @@ class Bahdanau(nn.Module):
         self.encoder = Bidirectional(config.cell, embedding, width)
         self.first_state = nn.Linear(width, width)  # W_s
         self.attention = AdditiveAttention(width, 2 * width, config.alignment)  # W_a, U_a, v_a
-        self.decoder = FedRecurrent(config.cell, embedding, 2 * width, width)
+        self.decoder = TwoInputRecurrent(config.cell, embedding, 2 * width, width)
         self.readout = nn.Linear(width + embedding + 2 * width, 2 * config.readout)  # [U_o V_o C_o]
         self.output = OutputLayer(config.readout, self.target_embedding.table, tied=config.tie_output)
 

@@ -28,7 +28,7 @@ from saccade.interface import Attention, Decoded, Memory, OutputProjection, PerS
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import FedRecurrent, Recurrent, reverse
+from saccade.layers.recurrent import Recurrent, TwoInputRecurrent, reverse
 from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import RecurrentState
@@ -124,7 +124,7 @@ class DeepAtt(nn.Module):
         )
         self.interface = nn.Linear(config.columns * (full + width), config.memory, bias=False)  # W_p
         self.attention = AdditiveAttention(width, config.memory, config.attention)
-        self.bottom = FedRecurrent("lstm", embedding, config.memory, width)
+        self.bottom = TwoInputRecurrent("lstm", embedding, config.memory, width)
         self.bottom_passed = half if config.decoder_layers > 1 else full
         self.decoder = stack(config.decoder_layers - 1, above, above, width, half, full)
         self.readout = nn.Linear(full + width, embedding)
@@ -195,7 +195,7 @@ class DeepAtt(nn.Module):
     def bottom_fast_forward_projection(self, projected: Tensor, contexts: Tensor) -> Tensor:
         """Return the first entries of f^1 = W [y, c] of the bottom decoder layer, from W y (…, 4H) and c (…, M)."""
         passed = self.bottom_passed
-        return projected[..., :passed] + F.linear(contexts, self.bottom.fed.weight[:passed])
+        return projected[..., :passed] + F.linear(contexts, self.bottom.step_input.weight[:passed])
 
     def read_out(self, fast_forward: Tensor, hidden: Tensor) -> Tensor:
         """Map f (…, 4H) and h (…, H) of the top layer to the input of the output layer (…, E)."""

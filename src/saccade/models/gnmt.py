@@ -21,7 +21,7 @@ from saccade.interface import Attention, Decoded, Memory, OutputProjection, PerS
 from saccade.layers.additive_attention import AdditiveAttention
 from saccade.layers.attention import split_hypotheses
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import Bidirectional, FedRecurrent, Recurrent
+from saccade.layers.recurrent import Bidirectional, Recurrent, TwoInputRecurrent
 from saccade.models.family import Costs, Family, ModelConfig, inverse_sqrt_training
 from saccade.ops.dropout import dropout
 from saccade.ops.recurrent_cells import RecurrentState
@@ -88,7 +88,7 @@ class Gnmt(nn.Module):
         )
         memory = width if config.encoder_layers > 1 else 2 * width
         self.attention = AdditiveAttention(width, memory, config.attention)
-        self.bottom = FedRecurrent("lstm", embedding, memory, width)
+        self.bottom = TwoInputRecurrent("lstm", embedding, memory, width)
         self.decoder = nn.ModuleList(Recurrent("lstm", width + memory, width) for _ in range(1, config.decoder_layers))
 
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)

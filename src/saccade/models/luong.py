@@ -22,7 +22,7 @@ from saccade.layers.attention import (
     weighted_sum,
 )
 from saccade.layers.embedding import OutputLayer, token_embeddings
-from saccade.layers.recurrent import FedRecurrent, Recurrent, recurrent_stack, reverse
+from saccade.layers.recurrent import Recurrent, TwoInputRecurrent, recurrent_stack, reverse
 from saccade.models.family import Costs, Family, RecurrentStackConfig
 from saccade.ops.attention_reference import masked_softmax
 from saccade.ops.dropout import dropout
@@ -87,7 +87,7 @@ class Luong(nn.Module):
         upper = range(config.layers - 1)
         self.encoder = nn.ModuleList([Recurrent("lstm", embedding, width)])
         self.encoder.extend(Recurrent("lstm", width, width) for _ in upper)
-        first = FedRecurrent("lstm", embedding, width, width) if config.input_feeding else None
+        first = TwoInputRecurrent("lstm", embedding, width, width) if config.input_feeding else None
         self.decoder = nn.ModuleList([first or Recurrent("lstm", embedding, width)])
         self.decoder.extend(Recurrent("lstm", width, width) for _ in upper)
         self.key = nn.Identity() if config.score == "dot" else nn.Linear(width, width, bias=config.score == "concat")
@@ -125,7 +125,7 @@ class Luong(nn.Module):
     def decode_with_input_feeding(self, embedded: Tensor, state: LuongState, memory: Memory) -> AttentionalStates:
         """Decode embedded (B, T, E) step by step: h̃_{t-1} is an input of step t."""
         bottom = self.decoder[0]
-        assert isinstance(bottom, FedRecurrent)
+        assert isinstance(bottom, TwoInputRecurrent)
         projected = bottom.project(embedded)  # (B, T, 4D)
         steps: list[AttentionalStates] = []
         for inputs in projected.unbind(1):  # one slice per position would cost one full-size gradient per position
@@ -138,7 +138,7 @@ class Luong(nn.Module):
         """Run all layers for one step: the input, projected (N, 4D) or embedded (N, E), to the top state (N, D)."""
         x, layers = inputs, []
         for layer, past in zip(self.decoder, state.layers, strict=True):
-            if isinstance(layer, FedRecurrent):
+            if isinstance(layer, TwoInputRecurrent):
                 layers.append(layer(x, state.attentional, past))
             else:
                 assert isinstance(layer, Recurrent)
@@ -155,7 +155,7 @@ class Luong(nn.Module):
         """Decode one position: token (N,), N = B·W."""
         embedded = self.target_embedding(token)  # (N, E)
         bottom = self.decoder[0]
-        x, layers = self.advance(bottom.project(embedded) if isinstance(bottom, FedRecurrent) else embedded, state)
+        x, layers = self.advance(bottom.project(embedded) if isinstance(bottom, TwoInputRecurrent) else embedded, state)
         attended = self.attend(group_by_sentence(x, len(memory.mask)), state.keys.value, memory)
         attentional = attended.attentional.flatten(0, 1)  # (N, D)
         records = (Attention("cross", 0, split_hypotheses(attended.weights[:, None])),) if record else ()

@@ -74,11 +74,11 @@ class Seq2Seq(nn.Module):
         self.reverse_source = config.reverse_source
         self.context = config.context
         self.source_embedding, self.target_embedding = token_embeddings(sizes, embedding, config.dropout)
-        fed = embedding + width if config.context else embedding
+        first_inputs = embedding + width if config.context else embedding
         upper = [width] * (config.layers - 1)
         self.encoder = nn.ModuleList(Recurrent(config.cell, inputs, width) for inputs in (embedding, *upper))
         self.bridge = nn.ModuleList(Bridge(config.cell, width) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(Recurrent(config.cell, inputs, width) for inputs in (fed, *upper))
+        self.decoder = nn.ModuleList(Recurrent(config.cell, inputs, width) for inputs in (first_inputs, *upper))
         self.output = OutputLayer(width, self.target_embedding.table, tied=config.tie_output)
 
     def encode(self, source: Source, *, record: bool = False) -> Memory:

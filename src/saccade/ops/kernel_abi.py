@@ -35,7 +35,7 @@ class RecurrentGates(ctypes.Structure):
     """The projections whose sum is the gates of a recurrent cell (`recurrent_gates.h`); a missing one is None."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("inputs", "fed", "recurrent", "input_bias", "recurrent_bias")),
+        *((name, c_void_p) for name in ("inputs", "step_input", "recurrent", "input_bias", "recurrent_bias")),
         *((name, c_void_p) for name in ("input_rows", "output_rows", "out")),
         ("out_stride", c_int64),
     )

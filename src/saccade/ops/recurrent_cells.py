@@ -48,11 +48,11 @@ def recurrent_cell(
     inputs: Tensor,
     recurrent: Tensor,
     *,
-    fed: Tensor | None = None,
+    step_input: Tensor | None = None,
     input_bias: Tensor | None = None,
     recurrent_bias: Tensor | None = None,
 ) -> RecurrentState:
-    """The next state (B, H) from the projections (B, G·H) of the input, the state and a second input, `fed`.
+    """The next state (B, H) from the projections (B, G·H) of the input, the state and a second input, `step_input`.
 
     Gates are in the order i, f, g, o (LSTM) or r, z, n (GRU); biases (G·H,) are added here.
     """
@@ -60,7 +60,13 @@ def recurrent_cell(
     require_shape(op, "hidden", state.hidden, None, None)
     batch, width = state.hidden.shape
     gates = width * (GATES["gru"] if state.cell is None else GATES["lstm"])
-    tensors = {"inputs": inputs, "recurrent": recurrent, "fed": fed, "cell": state.cell, "hidden": state.hidden}
+    tensors = {
+        "inputs": inputs,
+        "recurrent": recurrent,
+        "step_input": step_input,
+        "cell": state.cell,
+        "hidden": state.hidden,
+    }
     require_same_dtype_and_device(op, **tensors, input_bias=input_bias, recurrent_bias=recurrent_bias)
     for name, x in tensors.items():
         if x is not None:
@@ -69,8 +75,8 @@ def recurrent_cell(
         if bias is not None:
             require_shape(op, name, bias, gates)
     if width and runs_on_inference_kernel(inputs):
-        return cell_kernel(state, inputs, recurrent, fed, input_bias, recurrent_bias)
-    inputs = inputs if fed is None else inputs + fed
+        return cell_kernel(state, inputs, recurrent, step_input, input_bias, recurrent_bias)
+    inputs = inputs if step_input is None else inputs + step_input
     inputs = inputs if input_bias is None else inputs + input_bias
     recurrent = recurrent if recurrent_bias is None else recurrent + recurrent_bias
     if state.cell is None:
@@ -82,12 +88,14 @@ def cell_kernel(
     state: RecurrentState,
     inputs: Tensor,
     recurrent: Tensor,
-    fed: Tensor | None,
+    step_input: Tensor | None,
     input_bias: Tensor | None,
     recurrent_bias: Tensor | None,
 ) -> RecurrentState:
     """`recurrent_cell` on the kernel, for arguments that are checked."""
-    columns = [None if x is None else x.contiguous() for x in (inputs, fed, recurrent, input_bias, recurrent_bias)]
+    columns = [
+        None if x is None else x.contiguous() for x in (inputs, step_input, recurrent, input_bias, recurrent_bias)
+    ]
     before = state.map(Tensor.contiguous)
     after = before.map(torch.empty_like)
     advance(RecurrentGates(*map(address, columns), None, None, None, 0), before, after)

@@ -105,37 +105,44 @@ def recurrent_step(layer: nn.RNNBase, x: Tensor, state: RecurrentState) -> Recur
     return RecurrentState(*torch.lstm_cell(x, [state.hidden, state.cell], *weights))
 
 
-def fed_recurrent_step(
+def two_input_recurrent_step(
     projected: Tensor,
-    fed: Tensor,
+    step_input: Tensor,
     state: RecurrentState,
-    fed_weight: Tensor,
+    step_input_weight: Tensor,
     recurrent_weight: Tensor,
     recurrent_bias: Tensor | None,
 ) -> RecurrentState:
-    """One position of a layer with two inputs: one already projected (B, G·H) with its bias, one not, fed (B, F).
+    """One position of a layer with two inputs: `projected` (B, G·H), with its bias, and step_input (B, F).
 
-    fed_weight is (G·H, F), recurrent_weight (G·H, H), recurrent_bias (G·H,).
+    step_input_weight is (G·H, F), recurrent_weight (G·H, H), recurrent_bias (G·H,).
     """
-    op, tensors = "fed_recurrent_step", {"fed": fed, "projected": projected, "hidden": state.hidden, "cell": state.cell}
-    weights = {"fed_weight": fed_weight, "recurrent_weight": recurrent_weight, "recurrent_bias": recurrent_bias}
+    op, tensors = (
+        "two_input_recurrent_step",
+        {"step_input": step_input, "projected": projected, "hidden": state.hidden, "cell": state.cell},
+    )
+    weights = {
+        "step_input_weight": step_input_weight,
+        "recurrent_weight": recurrent_weight,
+        "recurrent_bias": recurrent_bias,
+    }
     require_same_dtype_and_device(op, **tensors, **weights)
     require_shape(op, "recurrent_weight", recurrent_weight, None, None)
     gates, width = recurrent_weight.shape
     if gates != width * (GATES["gru"] if state.cell is None else GATES["lstm"]):
         raise ValueError(f"{op}: {gates} gates for a state of width {width}")
-    require_shape(op, "fed", fed, None, None)
-    require_shape(op, "fed_weight", fed_weight, gates, fed.size(1))
-    require_shape(op, "projected", projected, fed.size(0), gates)
+    require_shape(op, "step_input", step_input, None, None)
+    require_shape(op, "step_input_weight", step_input_weight, gates, step_input.size(1))
+    require_shape(op, "projected", projected, step_input.size(0), gates)
     for name, part in (("hidden", state.hidden), ("cell", state.cell)):
         if part is not None:
-            require_shape(op, name, part, fed.size(0), width)
+            require_shape(op, name, part, step_input.size(0), width)
     if recurrent_bias is not None:
         require_shape(op, "recurrent_bias", recurrent_bias, gates)
-    if runs_on_inference_kernel(fed):
-        recurrent, fed_gates = linear(state.hidden, recurrent_weight), linear(fed, fed_weight)
-        return cell_kernel(state, projected, recurrent, fed_gates, None, recurrent_bias)
-    projections = torch.addmm(projected, fed, fed_weight.T)  # (B, G·H)
+    if runs_on_inference_kernel(step_input):
+        recurrent, step_input_gates = linear(state.hidden, recurrent_weight), linear(step_input, step_input_weight)
+        return cell_kernel(state, projected, recurrent, step_input_gates, None, recurrent_bias)
+    projections = torch.addmm(projected, step_input, step_input_weight.T)  # (B, G·H)
     if state.cell is None:
         return gru_state(
             projections, nn.functional.linear(state.hidden, recurrent_weight, recurrent_bias), state.hidden
