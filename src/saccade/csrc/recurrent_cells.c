@@ -48,7 +48,8 @@ EXPORT int saccade_gru_cell(int threads, int64_t rows, int64_t width, const recu
             vec input[3], state[3];
             for (int gate = 0; gate < 3; gate++) {
                 int64_t column = gate * width + at;
-                input[gate] = projection(own.input, g->input_bias, column, n) + projection(own.step_input, NULL, column, n);
+                input[gate] =
+                    projection(own.input, g->input_bias, column, n) + projection(own.step_input, NULL, column, n);
                 state[gate] = projection(own.recurrent, g->recurrent_bias, column, n);
             }
             vec reset = vec_sigmoid(input[0] + state[0]), update = vec_sigmoid(input[1] + state[1]);
@@ -80,7 +81,8 @@ EXPORT int saccade_lstm_cell(int threads, int64_t rows, int64_t width, const rec
             vec gates[4];
             for (int gate = 0; gate < 4; gate++) {
                 int64_t column = gate * width + at;
-                gates[gate] = projection(own.input, g->input_bias, column, n) + projection(own.step_input, NULL, column, n) +
+                gates[gate] = projection(own.input, g->input_bias, column, n) +
+                              projection(own.step_input, NULL, column, n) +
                               projection(own.recurrent, g->recurrent_bias, column, n);
             }
             vec new_cell =
