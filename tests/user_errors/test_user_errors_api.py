@@ -1,4 +1,4 @@
-"""Careless calls of the Python API: each raises SaccadeError with advice, and overwrites nothing."""
+"""Wrong calls of the Python API: each raises SaccadeError with advice, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def translator(workspace: Path) -> saccade.Translator:
 @pytest.mark.parametrize(
     "row", [pytest.param(row, id=row, marks=() if row.startswith("*") else pytest.mark.slow) for row in EXPRESSIONS]
 )
-def test_careless_call(row: str, translator: saccade.Translator, unchanged: list[str], time_limit: None) -> None:
+def test_wrong_call(row: str, translator: saccade.Translator, unchanged: list[str], time_limit: None) -> None:
     names = {"load": saccade.load, "train": saccade.train, "translator": translator}
     with pytest.raises(SaccadeError) as caught:
         eval(row.removeprefix("*"), names)

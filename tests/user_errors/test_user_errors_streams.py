@@ -18,7 +18,7 @@ ROWS = rows("descriptors.txt")
 @pytest.mark.parametrize(
     "row", [pytest.param(row, id=row, marks=() if row[1] == "*" else pytest.mark.slow) for row in ROWS]
 )
-def test_careless_streams(row: str, workspace: Path, unchanged: list[str]) -> None:
+def test_command_with_broken_streams(row: str, workspace: Path, unchanged: list[str]) -> None:
     code, _, text = row.partition(" ")
     command, _, written = text.partition(" => ")
     unchanged += written.split()

@@ -1,4 +1,4 @@
-"""Careless commands on files and folders without permission."""
+"""Commands on files and folders without permission."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from table import Try, read_table
-from test_careless_commands import check_error
+from test_user_errors_commands import check_error
 from workspace import contents
 
 from saccade.cli.main import main

@@ -1,4 +1,4 @@
-"""Tables of careless tries: one command or one Python expression per line.
+"""Tables of tries with user errors: one command or one Python expression per line.
 
 2  translate model --beam many             exit code, command
 1* translate missing                       a star: also part of `make test`

@@ -1,4 +1,4 @@
-"""Careless commands: each ends with the right exit code, an error and advice, and overwrites nothing."""
+"""Wrong commands: each ends with the right exit code, an error and advice, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_error(code: int, out: str, err: str, expected: int) -> None:
 @pytest.mark.parametrize(
     "one", [pytest.param(one, id=one.text, marks=() if one.fast else pytest.mark.slow) for one in TRIES]
 )
-def test_careless_command(
+def test_wrong_command(
     one: Try,
     workspace: Path,
     unchanged: list[str],

@@ -14,7 +14,7 @@ SECONDS = 30  # for one try
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of the tries, which is the current one."""
-    folder = tmp_path_factory.mktemp("careless")
+    folder = tmp_path_factory.mktemp("user-errors")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("SACCADE_DATA", ".")

@@ -1,4 +1,4 @@
-"""The folder in which careless tries run: data, models and runs, good ones and damaged ones."""
+"""The folder in which tries with user errors run: data, models and runs, good ones and damaged ones."""
 
 from __future__ import annotations
 
