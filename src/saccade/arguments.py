@@ -25,19 +25,27 @@ def check_call(function: Callable[P, R]) -> Callable[P, R]:
     title = function.__qualname__.removesuffix(".__init__")
     form = f"{title}({', '.join(map(str, (p.replace(annotation=p.empty) for p in parameters)))})"
 
-    @functools.wraps(function)
-    def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
+    def call_error(arguments: tuple[object, ...], keywords: Mapping[str, object]) -> SaccadeError | None:
         try:
             signature.bind(*arguments, **keywords)
         except TypeError as error:
             takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
             unknown = [] if takes_any else [name for name in keywords if name not in names]
             if unknown:
-                what, hint = f"{title} has no argument '{unknown[0]}'", did_you_mean(unknown[0], names)
-            else:
-                what, hint = f"{title}: {error}", f"call it as {form}"
-            raise SaccadeError(what, hint=hint) from None
-        return function(*arguments, **keywords)
+                return SaccadeError(f"{title} has no argument '{unknown[0]}'", hint=did_you_mean(unknown[0], names))
+            return SaccadeError(f"{title}: {error}", hint=f"call it as {form}")
+        return None
+
+    @functools.wraps(function)
+    def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return function(*arguments, **keywords)
+        except TypeError:
+            # Binding before every call would add a tenth to the time of one sentence.
+            found = call_error(arguments, keywords)
+            if found is None:
+                raise
+            raise found from None
 
     return checked
 

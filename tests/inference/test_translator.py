@@ -86,6 +86,19 @@ def test_outputs_start_with_their_prefixes(translator):
         list(translator.stream(["ab", "cd"], translator.decoding, ["GH"]))
 
 
+def test_settings_of_the_last_call_are_reused(translator, monkeypatch):
+    first = translator.settings({"beam": 2})
+    assert translator.settings({"beam": 2}) is first
+    assert translator.settings({"beam": 4}).beam == 4
+    with pytest.raises(SaccadeError):
+        translator.settings({"beam": True})  # equal to 1 in Python
+    assert translator.settings({"beam": 1}).beam == 1
+    with pytest.raises(SaccadeError):
+        translator.settings({"beam": True})
+    monkeypatch.setattr(translator, "decoding", DecodingConfig(beam=3, max_length=5))
+    assert translator.settings({"beam": 1}).max_length == 5
+
+
 def test_unknown_settings_are_errors(translator):
     with pytest.raises(SaccadeError) as caught:
         translator.translate("ab", beem=2)

@@ -69,6 +69,7 @@ class Translator:
         self.load_plan = DeferredModel(lambda: inference_plan(self.load_model(), quantize=precision == "int8"))
         self.tokenizers = tokenizers
         self.decoding = decoding
+        self.last_settings: tuple[list[tuple[str, type, Any]], DecodingConfig, DecodingConfig] | None = None
         self.device = device if isinstance(device, torch.device) else choose_device(device)
         self.source_tokenizers = tuple(source_tokenizers) or (tokenizers.source,)
         self.lexicon = lexicon
@@ -123,11 +124,19 @@ class Translator:
     def settings(self, changes: Mapping[str, Any]) -> DecodingConfig:
         """Return the model's decoding defaults with changes."""
         check_mapping(changes, "changes", hint='give a dict such as {"beam": 1}')
-        return (
-            build(DecodingConfig, merge(self.decoding.model_dump(), changes), where="decoding")
-            if changes
-            else self.decoding
-        )
+        if not changes:
+            return self.decoding
+        # Building a config takes 5 % of the time of one short sentence: that of the last call is kept.
+        key = [(name, type(value), value) for name, value in changes.items()]
+        reusable = all(isinstance(value, int | float | str) for value in changes.values())
+        if reusable and self.last_settings is not None:
+            last_key, last_defaults, last = self.last_settings
+            if last_defaults is self.decoding and last_key == key:
+                return last
+        found = build(DecodingConfig, merge(self.decoding.model_dump(), changes), where="decoding")
+        if reusable:
+            self.last_settings = key, self.decoding, found
+        return found
 
     @check_call
     def stream(

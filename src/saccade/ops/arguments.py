@@ -102,7 +102,9 @@ def address(x: Tensor | None) -> int | None:
         return None
     if not x.is_contiguous():
         raise ValueError(f"a kernel cannot read a tensor with strides {x.stride()} for shape {tuple(x.shape)}")
-    return row_address(x)
+    if not x.is_cpu:
+        raise TypeError(f"a kernel cannot read a tensor on {x.device}")
+    return x.data_ptr()
 
 
 def row_address(x: Tensor) -> int:
