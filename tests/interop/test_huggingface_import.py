@@ -124,7 +124,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "another width": ({"d_model": 32}, r"is \(16, 16\), not \(32, 32\)"),
     "huge width": ({"d_model": 2**40}, "weights would take|impossible size"),
     "no width": ({"d_model": None}, "width' cannot be None"),
-    "text for a width": ({"d_model": "wide"}, "'width' cannot be 'wide'"),
+    "text for a width": ({"d_model": "wide"}, "width' cannot be 'wide'"),
     "very many layers": ({"encoder_layers": 10**9}, "more layers than"),
 }
 
