@@ -188,7 +188,7 @@ class TestParquet:
 
 def test_plain_text_without_target_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.en", "a cat\n")
-    with pytest.raises(SaccadeError, match=error_pattern(path, "no target", "--target FILE", ".tsv")):
+    with pytest.raises(SaccadeError, match=error_pattern(path, "no target", ".tsv")):
         list(read_pairs(path))
 
 
